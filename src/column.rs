@@ -11,15 +11,17 @@ use std::sync::Arc;
 
 use arrow_schema::FieldRef;
 
-pub(crate) use chunk_ref::{ColumnRef, columns, refuse_counted, require_host};
+pub(crate) use chunk_ref::{ColumnRef, columns, readiness_of, refuse_counted, require_host};
 pub(crate) use host_reads::{needed, read_nulls, refuse_known};
-pub(crate) use planned::{PlannedColumn, Runner, Shared, decode_column, run_here, shared_dictionary, with_planned};
+pub(crate) use planned::{
+    PlannedColumn, Runner, Shared, decode_column, read_chunks, run_here, shared_dictionary, with_planned,
+};
 pub(crate) use to_arrow::{Bitmap, ColumnNode, as_requested, column_node, row_validity};
 #[cfg(feature = "python")]
 pub(crate) use to_arrow::{check_requested, check_to_arrow, plan_to_arrow};
 pub use to_arrow::{to_arrow, to_arrow_as};
 pub use validity::Bits;
-pub(crate) use validity::{PlannedValidity, convert_validity, decode_validity, plan_validity, validity_bits};
+pub(crate) use validity::validity_bits;
 pub(crate) use write_into::{chunks_to_tensor_into, overlap, require_copy};
 
 use crate::arrow::DeviceArray;

@@ -7,6 +7,7 @@ mod ragged;
 mod refusal;
 mod transfer;
 mod transfer_step;
+mod validity;
 
 use std::fmt;
 
@@ -155,11 +156,7 @@ impl Plan {
         if elements == 0 {
             return Ok(plan);
         }
-        if spec.decoded().is_some() {
-            let stored = plan.elements.saturating_mul(spec.element().stored_bytes());
-            plan.steps.push(Step { action: Action::decoding(spec), bytes: stored, at_most: false });
-            plan.bytes = stored;
-        }
+        plan.decode(spec, rows);
         let decoded = plan.steps.len();
         let mut step = |action| plan.steps.push(Step { action, bytes, at_most: false });
         let filled = chunks.iter().filter(|chunk| chunk.rows > 0);

@@ -55,7 +55,7 @@ impl<'a> ColumnRef<'a> {
         Ok(ColumnChunk { mask: mask.map_err(|error| error.in_column(spec.field().name()))?, leaf, array: self.array })
     }
 
-    pub(super) fn rows(&self) -> usize {
+    pub(crate) fn rows(&self) -> usize {
         self.array.len()
     }
 
@@ -78,7 +78,7 @@ pub(crate) fn columns(chunks: &[DeviceArray]) -> SmallVec<[ColumnRef<'_>; 1]> {
 }
 
 /// As [`DeviceArray::readiness_of`].
-pub(super) fn readiness_of<'a>(chunks: &[ColumnRef<'a>]) -> Option<&'a Readiness> {
+pub(crate) fn readiness_of<'a>(chunks: &[ColumnRef<'a>]) -> Option<&'a Readiness> {
     DeviceArray::readiness_of(chunks.iter().map(|chunk| chunk.array))
 }
 

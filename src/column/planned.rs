@@ -162,7 +162,7 @@ impl<'a> PlannedColumn<'a> {
 ///
 /// # Errors
 /// When an array breaks the Arrow format.
-pub(super) fn read_chunks<'a>(spec: &Spec, columns: &[ColumnRef<'a>]) -> Result<SmallVec<[ColumnChunk<'a>; 1]>> {
+pub(crate) fn read_chunks<'a>(spec: &Spec, columns: &[ColumnRef<'a>]) -> Result<SmallVec<[ColumnChunk<'a>; 1]>> {
     let mut before = 0;
     let chunk = |chunk: &ColumnRef<'a>| {
         let made = chunk.chunk(spec).map_err(|error| match error.row() {

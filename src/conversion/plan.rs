@@ -6,16 +6,11 @@ use arrow_schema::FieldRef;
 
 use crate::alloc::{Borrower, SelfCell, fallible};
 use crate::arrow::{Chunks, DeviceArray};
-use crate::column::{
-    ColumnRef, PlannedColumn, PlannedValidity, Shared, check_types, columns, decode_column, decode_validity, run_here,
-};
-use crate::convert::check_environment;
+use crate::column::{Shared, check_types, run_here};
 use crate::error::{Error, Result};
 use crate::explain::{Report, explain_planned, explain_planned_matrix, explain_planned_validity, explain_validity};
-use crate::matrix::{
-    MatrixChunk, PlannedMatrix, PlannedMatrixValidity, decode_chunks, decode_matrix_validity, each_result, work_here,
-};
-use crate::spec::{Conversion, MatrixOptions, ResultKind, ResultSpec};
+use crate::matrix::{PlannedResult, ResultChunks, each_result, work_here};
+use crate::spec::{Conversion, MatrixOptions, ResultSpec};
 use crate::tensor::Tensor;
 
 /// What a [`Conversion`] will do to the data at hand: made by [`Conversion::plan`], printed by [`ConversionPlan::report`], and run by
@@ -67,23 +62,7 @@ struct Decoded {
     field: FieldRef,
     chunks: Vec<DeviceArray>,
     matrix: MatrixOptions,
-    results: Vec<(ResultSpec, Stored)>,
-}
-
-/// The chunks that a result is made of.
-#[derive(Debug)]
-enum Stored {
-    /// Those of a column; `None` where they are as they are stored.
-    Column(Option<Vec<DeviceArray>>),
-    Matrix(Vec<MatrixChunk>),
-}
-
-/// A result that is about to be made.
-enum PlannedResult<'a> {
-    Column(PlannedColumn<'a>),
-    Matrix(PlannedMatrix<'a>),
-    ColumnValidity(PlannedValidity<'a>),
-    MatrixValidity(PlannedMatrixValidity<'a>),
+    results: Vec<(ResultSpec, ResultChunks)>,
 }
 
 /// The results of a plan, in order.
@@ -205,8 +184,8 @@ fn decoded(
 ) -> Result<SelfCell<Decoded, PlannedResults>> {
     let (mut decoded, mut refused) = (Vec::new(), None);
     for result in results {
-        match stored(&result, chunks, &matrix) {
-            Ok(stored) => decoded.push((result, stored)),
+        match ResultChunks::new(&result, chunks, &matrix) {
+            Ok(chunks) => decoded.push((result, chunks)),
             Err(error) => {
                 refused = Some(result.in_group(error));
                 break;
@@ -219,55 +198,14 @@ fn decoded(
     refused.map_or(Ok(planned), Err)
 }
 
-/// The chunks of a result, decoded where they have to be.
-fn stored(result: &ResultSpec, chunks: &[DeviceArray], matrix: &MatrixOptions) -> Result<Stored> {
-    match &result.kind {
-        ResultKind::Column { position, spec, options } => {
-            let columns: Vec<_> = chunks.iter().map(|chunk| ColumnRef::of(chunk, *position)).collect();
-            decode_column(spec, &columns, options).map(Stored::Column)
-        }
-        ResultKind::Matrix(spec) => {
-            check_environment()?;
-            decode_chunks(spec, chunks, matrix).map(Stored::Matrix)
-        }
-        ResultKind::Validity(spec) => decode_matrix_validity(spec, chunks, matrix).map(Stored::Matrix),
-        ResultKind::ColumnValidity { position, spec } => {
-            let columns: Vec<_> = chunks.iter().map(|chunk| ColumnRef::of(chunk, *position)).collect();
-            decode_validity(spec, &columns, matrix.copy).map(Stored::Column)
-        }
-    }
-}
-
 impl Decoded {
     /// The plan of each result.
     fn plan<'a>(&'a self) -> Result<Vec<PlannedResult<'a>>> {
-        let plan = |(result, stored): &'a (ResultSpec, Stored)| {
-            self.plan_one(result, stored).map_err(|error| result.in_group(error))
+        let plan = |(result, decoded): &'a (ResultSpec, ResultChunks)| {
+            let planned = PlannedResult::new(result, &self.chunks, decoded, &self.matrix);
+            planned.map_err(|error| result.in_group(error))
         };
         self.results.iter().map(plan).collect()
-    }
-
-    fn plan_one<'a>(&'a self, result: &'a ResultSpec, stored: &'a Stored) -> Result<PlannedResult<'a>> {
-        let columns = |position: Option<usize>| match stored {
-            Stored::Column(Some(decoded)) => columns(decoded),
-            _ => self.chunks.iter().map(|chunk| ColumnRef::of(chunk, position)).collect(),
-        };
-        match (&result.kind, stored) {
-            (ResultKind::Column { position, spec, options }, _) => {
-                PlannedColumn::new(spec, &columns(*position), options).map(PlannedResult::Column)
-            }
-            (ResultKind::ColumnValidity { position, spec }, _) => {
-                let planned = PlannedValidity::new(spec, &columns(*position), self.matrix.copy);
-                planned.map(PlannedResult::ColumnValidity)
-            }
-            (ResultKind::Matrix(spec), Stored::Matrix(chunks)) => {
-                PlannedMatrix::new(spec, chunks, &self.matrix, true).map(PlannedResult::Matrix)
-            }
-            (ResultKind::Validity(spec), Stored::Matrix(chunks)) => {
-                PlannedMatrixValidity::new(spec, chunks, &self.matrix).map(PlannedResult::MatrixValidity)
-            }
-            _ => Err(Error::internal("a matrix without its chunks")),
-        }
     }
 
     /// A row of the report for each column, and one for each matrix.
@@ -278,10 +216,7 @@ impl Decoded {
             let part = match planned {
                 PlannedResult::Column(planned) => explain_planned(device, planned),
                 PlannedResult::Matrix(planned) => explain_planned_matrix(result.name(), device, planned),
-                PlannedResult::ColumnValidity(planned) => {
-                    return report.and(explain_planned_validity(result, device, planned.plan()));
-                }
-                PlannedResult::MatrixValidity(planned) => {
+                PlannedResult::Validity(planned) => {
                     return report.and(explain_planned_validity(result, device, planned.plan()));
                 }
             };
@@ -296,10 +231,7 @@ impl Decoded {
     fn run(&self, planned: &mut [PlannedResult<'_>]) -> Result<Vec<(String, Tensor)>> {
         let results: Vec<_> = self.results.iter().map(|(result, _)| result.clone()).collect();
         let convert = |number: usize, _: &ResultSpec, shared: Shared<'_>| match planned.get_mut(number) {
-            Some(PlannedResult::Column(planned)) => planned.run(shared, &run_here),
-            Some(PlannedResult::Matrix(planned)) => planned.run(shared, &work_here),
-            Some(PlannedResult::ColumnValidity(planned)) => planned.run(),
-            Some(PlannedResult::MatrixValidity(planned)) => planned.run(),
+            Some(planned) => planned.run(shared, (&run_here, &work_here)),
             None => Err(Error::internal("a result without a plan")),
         };
         let mut tensors = Vec::new();

@@ -192,14 +192,3 @@ pub(super) fn write_validity(chunk: &ColumnChunk<'_>, out: &mut [MaybeUninit<u8>
         }
     }
 }
-
-/// Puts the validity of a column's elements on the record.
-pub(super) fn record_validity(spec: &Spec, rows: usize, elements: usize) {
-    if elements > 0 {
-        copy_log::record(|| Copied {
-            what: format!("validity of {}", what(spec, rows)),
-            why: "bits unpacked to bytes".to_owned(),
-            bytes: elements,
-        });
-    }
-}

@@ -3,7 +3,7 @@
 use smallvec::smallvec;
 
 use super::chunk::{ColumnChunk, MatrixColumns};
-use super::column::{layout, record_validity, write_range, write_validity};
+use super::column::{layout, write_range, write_validity};
 use super::encode::vocabulary;
 use super::matrix::write_rows;
 use super::pack::{Isa, Rows};
@@ -67,13 +67,12 @@ pub(crate) fn append_validity(chunk: &ColumnChunk<'_>, out: &mut GrowingBuffer) 
     Ok(())
 }
 
-/// The validity of rows of a column that was appended; puts it on the record.
+/// The validity of rows of a column that was appended.
 ///
 /// # Errors
 /// As [`grown_matrix`].
 pub(crate) fn grown_validity(spec: &Spec, out: GrowingBuffer, rows: usize) -> Result<Tensor> {
     let (shape, strides) = layout(spec, rows)?;
-    record_validity(spec, rows, out.len());
     // SAFETY: `append_validity` wrote every byte, as 0 or 1; fewer than the shape needs are refused.
     unsafe { Tensor::from_host_buffer(out.into_buffer()?, DType::Bool, shape, strides, None) }
 }

@@ -7,8 +7,8 @@ use crate::arrow::DeviceArray;
 use crate::column::check_types;
 use crate::device::Device;
 use crate::dtype::DType;
-use crate::error::Result;
-use crate::matrix::{PlannedMatrix, plan_validity, with_planned_matrix};
+use crate::error::{Error, Result};
+use crate::matrix::{PlannedMatrix, PlannedResult, with_planned_matrix, with_planned_result};
 use crate::plan::{Action, Plan};
 use crate::spec::{
     Conversion, CopyMode, Group, MatrixOptions, MatrixSpec, Options, PossibleStep, ResultKind, ResultSpec, Spec,
@@ -139,13 +139,14 @@ fn describe_validity(
 ) -> Result<()> {
     row.dtype = Some(DType::Bool);
     let results = conversion.results_of(field, (name, group))?;
-    let Some(kind) = results.last().map(|result| &result.kind) else { return Ok(()) };
-    row.describe_validity(kind);
-    match chunks {
-        Some(chunks) => row.take_validity(&plan_validity(kind, chunks, matrix)?),
-        None => row.set_validity_possible(matrix.copy)?,
-    }
-    Ok(())
+    let Some(result) = results.last() else { return Ok(()) };
+    row.describe_validity(&result.kind);
+    let Some(chunks) = chunks else { return row.set_validity_possible(matrix.copy) };
+    with_planned_result(result, chunks, matrix, |planned| {
+        let PlannedResult::Validity(planned) = planned else { return Err(Error::internal("elements are no validity")) };
+        row.take_validity(planned.plan());
+        Ok(())
+    })
 }
 
 /// Explains a matrix of `name` that was planned: a row for each column, and one for the matrix.

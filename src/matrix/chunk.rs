@@ -146,6 +146,19 @@ impl MatrixChunk {
     }
 }
 
+/// The columns of each of these chunks in all their rows, and how many rows these are: [`MatrixChunk::columns`].
+///
+/// # Errors
+/// As [`MatrixChunk::columns`], the row counted from the first chunk's.
+pub(super) fn all_columns<'a>(spec: &MatrixSpec, chunks: &'a [MatrixChunk]) -> Result<(Vec<MatrixColumns<'a>>, usize)> {
+    let (mut all, mut rows) = (fallible::with_room(chunks.len())?, 0_usize);
+    for chunk in chunks {
+        all.push(chunk.columns(spec, &(0..chunk.rows())).map_err(|error| after(error, rows))?);
+        rows = rows.saturating_add(chunk.rows());
+    }
+    Ok((all, rows))
+}
+
 /// The error, its row counted from further ahead.
 pub(crate) fn after(error: Error, rows: usize) -> Error {
     match error.row() {

@@ -4,17 +4,13 @@ use arrow_schema::FieldRef;
 
 use super::chunk::MatrixChunk;
 use super::planned::check_matrix_rows;
+use super::planned_result::{columns_at, with_planned_result};
 use super::to_tensor::convert_matrix;
-use super::to_validity::{convert_matrix_validity, plan_matrix_validity};
 use super::worker::Worker;
 use crate::arrow::DeviceArray;
-use crate::column::{
-    ColumnRef, Runner, Shared, check_rows, check_types, convert_chunks, convert_validity, needed,
-    plan_validity as plan_column_validity,
-};
+use crate::column::{Runner, Shared, check_rows, check_types, convert_chunks, needed};
 use crate::error::{Error, Result};
 use crate::kernels::Casts;
-use crate::plan::Plan;
 use crate::spec::{MatrixOptions, ResultKind, ResultSpec};
 use crate::tensor::Tensor;
 use crate::transfer::{HostRead, read_to_host};
@@ -31,36 +27,13 @@ pub(crate) fn convert_result(
     (runner, worker): (&Runner<'_>, &Worker<'_>),
 ) -> Result<Tensor> {
     match &result.kind {
-        ResultKind::Validity(spec) => convert_matrix_validity(spec, chunks, matrix),
-        ResultKind::ColumnValidity { position, spec } => {
-            convert_validity(spec, &columns_at(chunks, *position), matrix.copy)
+        ResultKind::Validity(_) | ResultKind::ColumnValidity { .. } => {
+            with_planned_result(result, chunks, matrix, |mut planned| planned.run(shared, (runner, worker)))
         }
         ResultKind::Matrix(spec) => convert_matrix(spec, chunks, matrix, shared, worker),
         ResultKind::Column { position, spec, options } => {
             convert_chunks(spec, &columns_at(chunks, *position), options, shared, runner)
         }
-    }
-}
-
-/// The columns at a position of arrays of structs, or the arrays themselves.
-fn columns_at(chunks: &[DeviceArray], position: Option<usize>) -> Vec<ColumnRef<'_>> {
-    chunks.iter().map(|chunk| ColumnRef::of(chunk, position)).collect()
-}
-
-/// What [`convert_result`] would do to make a validity.
-///
-/// # Errors
-/// When no copy is allowed, or the result is larger than memory can be.
-pub(crate) fn plan_validity(kind: &ResultKind, chunks: &[DeviceArray], matrix: &MatrixOptions) -> Result<Plan> {
-    match kind {
-        ResultKind::Validity(spec) => {
-            check_types(spec.field(), chunks)?;
-            plan_matrix_validity(spec, chunks, matrix)
-        }
-        ResultKind::ColumnValidity { position, spec } => {
-            plan_column_validity(spec, &columns_at(chunks, *position), matrix.copy)
-        }
-        ResultKind::Matrix(_) | ResultKind::Column { .. } => Err(Error::internal("elements are no validity")),
     }
 }
 
@@ -91,10 +64,7 @@ pub(crate) fn each_result<E: From<Error>>(
                 ResultKind::Matrix(spec) => check_matrix_rows(spec, &before, matrix),
                 // No value of a bitmap is refused.
                 ResultKind::Validity(_) | ResultKind::ColumnValidity { .. } => Ok(()),
-                ResultKind::Column { position, spec, .. } => {
-                    let column = |chunk| ColumnRef::of(chunk, *position);
-                    check_rows(spec, &before.iter().map(column).collect::<Vec<_>>())
-                }
+                ResultKind::Column { position, spec, .. } => check_rows(spec, &columns_at(&before, *position)),
             };
             let error = checked.map_err(|error| result.in_group(error)).err();
             error.filter(|error| error.is_lower_than(&lowest)).unwrap_or(lowest)

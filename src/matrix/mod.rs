@@ -4,6 +4,7 @@
 mod chunk;
 mod groups;
 mod planned;
+mod planned_result;
 mod streamed;
 mod to_arrow;
 mod to_tensor;
@@ -12,12 +13,12 @@ mod validity;
 mod worker;
 
 pub(crate) use chunk::{MatrixChunk, after};
-pub(crate) use groups::{convert_result, each_result, plan_validity};
-pub(crate) use planned::{PlannedMatrix, decode_chunks};
+pub(crate) use groups::{convert_result, each_result};
+pub(crate) use planned::PlannedMatrix;
+pub(crate) use planned_result::{PlannedResult, ResultChunks, with_planned_result};
 pub(crate) use streamed::{Read, read};
 #[cfg(feature = "python")]
 pub(crate) use to_arrow::check_matrix;
 pub use to_arrow::{ColumnOptions, matrix_to_arrow};
 pub(crate) use to_tensor::{convert_matrix, with_planned_matrix, write_matrix};
-pub(crate) use to_validity::{PlannedMatrixValidity, decode_matrix_validity};
 pub(crate) use worker::{Worker, by, work_here};

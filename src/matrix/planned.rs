@@ -3,9 +3,8 @@
 use std::num::NonZero;
 use std::ops::Range;
 
-use super::chunk::{MatrixChunk, after};
+use super::chunk::{MatrixChunk, all_columns};
 use super::worker::{Worker, by};
-use crate::alloc::fallible;
 use crate::arrow::DeviceArray;
 use crate::column::{Shared, read_nulls, refuse_known, shared_dictionary};
 use crate::convert::{Backend, MatrixColumns, check_matrix, check_matrix_nulls, empty_matrix, view_matrix};
@@ -77,12 +76,7 @@ impl<'a> PlannedMatrix<'a> {
         options: &'a MatrixOptions,
         may_view: bool,
     ) -> Result<Self> {
-        let mut rows = 0_usize;
-        let mut chunks: Vec<MatrixColumns<'a>> = fallible::with_room(arrays.len())?;
-        for chunk in arrays {
-            chunks.push(chunk.columns(spec, &(0..chunk.rows())).map_err(|error| after(error, rows))?);
-            rows = rows.saturating_add(chunk.rows());
-        }
+        let (chunks, rows) = all_columns(spec, arrays)?;
         let readiness = DeviceArray::readiness_of(arrays.iter().map(MatrixChunk::array));
         let placement = readiness.map_or(Placement::Host, |readiness| matrix_placement(spec, &chunks, readiness));
         let mut data = MatrixData { rows, placement, ..MatrixData::default() };

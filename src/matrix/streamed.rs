@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::chunk::{MatrixChunk, after};
 use super::planned::{PlannedMatrix, record};
-use super::to_validity::{record_validity, validity_plan};
+use super::to_validity::{record_column_validity, record_validity};
 use crate::alloc::{GrowingBuffer, fallible};
 use crate::arrow::{DeviceArray, DeviceArrayStream, Mask};
 use crate::column::{ColumnRef, check_types};
@@ -308,7 +308,7 @@ impl One<'_> {
         match &self.part.kind {
             ResultKind::Validity(spec) => {
                 let data = MatrixData { is_row_major: false, is_column_major: false, filled: 0, ..self.data };
-                let plan = validity_plan(spec, data, options)?;
+                let plan = Plan::matrix(spec, data, options)?;
                 let tensor = grown_matrix(spec, self.out, rows)?;
                 record_validity(spec, &plan);
                 Ok(tensor)
@@ -325,7 +325,12 @@ impl One<'_> {
                 plan.record(|| what(spec, rows));
                 Ok(tensor)
             }
-            ResultKind::ColumnValidity { spec, .. } => grown_validity(spec, self.out, rows),
+            ResultKind::ColumnValidity { spec, .. } => {
+                let plan = Plan::validity(spec, rows, Placement::Host, options.copy)?;
+                let tensor = grown_validity(spec, self.out, rows)?;
+                record_column_validity(spec, &plan);
+                Ok(tensor)
+            }
         }
     }
 }

@@ -1,53 +1,61 @@
-//! Returns the validity of columns as a matrix of bools.
+//! [`PlannedValidity`]: which elements of a column, or of a matrix, are valid, with the plan that tells it as bools.
 
-use super::chunk::{MatrixChunk, after};
+use smallvec::SmallVec;
+
+use super::chunk::{MatrixChunk, all_columns};
 use super::planned::decode_chunks;
-use crate::alloc::fallible;
 use crate::arrow::DeviceArray;
-use crate::column::{Shared, check_types};
-use crate::convert::{MatrixColumns, check_environment};
-use crate::dtype::DType;
+use crate::column::{ColumnRef, Shared, decode_column, read_chunks, readiness_of};
+use crate::convert::{ColumnChunk, MatrixColumns, what};
 use crate::error::{Remedy, Result};
 use crate::kernels::validity_placement;
 use crate::plan::{Action, MatrixData, Placement, Plan, needs_copy};
-use crate::spec::{MatrixOptions, MatrixSpec};
+use crate::spec::{CopyMode, MatrixOptions, MatrixSpec, Options, Spec};
 use crate::stream_order::Readiness;
 use crate::tensor::Tensor;
 
-/// A bool tensor of shape `(rows, columns)`, true where the element that a matrix of the spec's columns has there is valid. Nulls of
-/// a row are nulls in each of its columns. A copy, row-major unless `matrix` asks for column-major.
-pub(crate) fn convert_matrix_validity(
-    spec: &MatrixSpec,
-    chunks: &[DeviceArray],
-    matrix: &MatrixOptions,
-) -> Result<Tensor> {
-    let decoded = decode_matrix_validity(spec, chunks, matrix)?;
-    PlannedMatrixValidity::new(spec, &decoded, matrix)?.run()
-}
-
-/// The validity of a matrix's columns that is about to be made: what will be done is decided, and bitmaps of host memory were read.
-pub(crate) struct PlannedMatrixValidity<'a> {
-    spec: &'a MatrixSpec,
+/// A validity that is about to be made: what will be done is decided, and bitmaps of host memory were read. It is a copy: a bool for each
+/// element, true where it is valid. A null list makes all its elements null, and a null row those of each column.
+pub(crate) struct PlannedValidity<'a> {
     plan: Plan,
-    chunks: Vec<MatrixColumns<'a>>,
-    options: &'a MatrixOptions,
+    elements: Elements<'a>,
     readiness: Option<&'a Readiness>,
 }
 
-impl<'a> PlannedMatrixValidity<'a> {
+/// The elements that a validity is of.
+enum Elements<'a> {
+    Column(&'a Spec, SmallVec<[ColumnChunk<'a>; 1]>),
+    Matrix(&'a MatrixSpec, Vec<MatrixColumns<'a>>, &'a MatrixOptions),
+}
+
+impl<'a> PlannedValidity<'a> {
+    /// Plans chunks of [`decode_validity`].
+    ///
+    /// # Errors
+    /// When no copy is allowed, no kernel makes one on the device of the chunks, or the result is larger than memory can be; when an array
+    /// breaks the Arrow format.
+    pub(super) fn of_column(spec: &'a Spec, columns: &[ColumnRef<'a>], copy: CopyMode) -> Result<Self> {
+        let plan = plan_column(spec, columns, copy)?;
+        Ok(Self {
+            plan,
+            elements: Elements::Column(spec, read_chunks(spec, columns)?),
+            readiness: readiness_of(columns),
+        })
+    }
+
     /// Plans chunks of [`decode_matrix_validity`].
     ///
     /// # Errors
-    /// As [`plan_matrix_validity`]; when an array breaks the Arrow format.
-    pub(crate) fn new(spec: &'a MatrixSpec, arrays: &'a [MatrixChunk], options: &'a MatrixOptions) -> Result<Self> {
-        let (mut chunks, mut row) = (fallible::with_room(arrays.len())?, 0_usize);
-        for chunk in arrays {
-            chunks.push(chunk.columns(spec, &(0..chunk.rows())).map_err(|error| after(error, row))?);
-            row = row.saturating_add(chunk.rows());
-        }
-        let plan = plan_matrix_validity(spec, arrays.iter().map(MatrixChunk::array), options)?;
+    /// As [`PlannedValidity::of_column`].
+    pub(super) fn of_matrix(
+        spec: &'a MatrixSpec,
+        arrays: &'a [MatrixChunk],
+        options: &'a MatrixOptions,
+    ) -> Result<Self> {
+        let (chunks, _) = all_columns(spec, arrays)?;
+        let plan = plan_matrix(spec, arrays.iter().map(MatrixChunk::array), options)?;
         let readiness = DeviceArray::readiness_of(arrays.iter().map(MatrixChunk::array));
-        Ok(Self { spec, plan, chunks, options, readiness })
+        Ok(Self { plan, elements: Elements::Matrix(spec, chunks, options), readiness })
     }
 
     /// What will be done.
@@ -55,43 +63,77 @@ impl<'a> PlannedMatrixValidity<'a> {
         &self.plan
     }
 
-    /// The tensor, of shape `(rows, columns)`.
+    /// The tensor, of the shape of the values: row-major, unless the options of a matrix ask for column-major.
     ///
     /// # Errors
     /// When memory cannot be had, or a driver fails.
-    pub(crate) fn run(&self) -> Result<Tensor> {
-        let Self { spec, plan, chunks, options, readiness } = self;
-        let made = Shared::default().with_backend(*readiness, |backend| {
-            backend.matrix_validity(spec, plan, chunks, options.memory_order, options.threads)
+    pub(super) fn run(&self) -> Result<Tensor> {
+        let Self { plan, elements, readiness } = self;
+        let made = Shared::default().with_backend(*readiness, |backend| match elements {
+            Elements::Column(spec, chunks) => {
+                backend.validity(spec, plan, chunks).map_err(|error| error.in_column(spec.field().name()))
+            }
+            Elements::Matrix(spec, chunks, options) => {
+                backend.matrix_validity(spec, plan, chunks, options.memory_order, options.threads)
+            }
         })?;
-        record_validity(spec, plan);
+        match elements {
+            Elements::Column(spec, _) => record_column_validity(spec, plan),
+            Elements::Matrix(spec, _, _) => record_validity(spec, plan),
+        }
         Ok(made)
     }
 }
 
-/// The chunks of a matrix's validity, decoded where they have to be.
+/// The chunks of a column with runs, or a dictionary's values, written out, where their validity depends on it; `None` where they are as
+/// they are stored.
 ///
 /// # Errors
-/// As [`plan_matrix_validity`], before anything is decoded.
-pub(crate) fn decode_matrix_validity(
-    spec: &MatrixSpec,
-    chunks: &[DeviceArray],
-    matrix: &MatrixOptions,
-) -> Result<Vec<MatrixChunk>> {
-    check_environment()?;
-    check_types(spec.field(), chunks)?;
-    plan_matrix_validity(spec, chunks, matrix)?;
-    decode_chunks(spec, chunks, matrix)
+/// As [`PlannedValidity::of_column`], before anything is decoded.
+pub(super) fn decode_validity(
+    spec: &Spec,
+    columns: &[ColumnRef<'_>],
+    copy: CopyMode,
+) -> Result<Option<Vec<DeviceArray>>> {
+    plan_column(spec, columns, copy)?;
+    let decoded = decode_column(spec, columns, &Options::default());
+    decoded.map_err(|error| error.in_column(spec.field().name()))
 }
 
-/// The plan for the validity of chunks.
+/// As [`decode_validity`], for the columns of a matrix.
 ///
 /// # Errors
-/// When no copy is allowed, no kernel makes one on the device of the chunks, or the result is larger than memory can be.
-pub(crate) fn plan_matrix_validity<'a>(
+/// As [`PlannedValidity::of_matrix`], before anything is decoded.
+pub(super) fn decode_matrix_validity(
+    spec: &MatrixSpec,
+    chunks: &[DeviceArray],
+    options: &MatrixOptions,
+) -> Result<Vec<MatrixChunk>> {
+    plan_matrix(spec, chunks, options)?;
+    decode_chunks(spec, chunks, options)
+}
+
+fn plan_column(spec: &Spec, columns: &[ColumnRef<'_>], copy: CopyMode) -> Result<Plan> {
+    let plan = || {
+        let rows = columns.iter().fold(0_usize, |rows, column| rows.saturating_add(column.rows()));
+        let mut placement = Placement::Host;
+        if let Some(readiness) = readiness_of(columns) {
+            for column in columns {
+                placement = validity_placement(spec, &column.leaf(spec)?, readiness);
+                if let Placement::Views(device) = placement {
+                    return Err(needs_copy(device, &Action::Unpack.to_string()).remedy_is(Remedy::Bitmap));
+                }
+            }
+        }
+        Plan::validity(spec, rows, placement, copy)
+    };
+    plan().map_err(|error| error.in_column(spec.field().name()))
+}
+
+fn plan_matrix<'a>(
     spec: &MatrixSpec,
     chunks: impl IntoIterator<Item = &'a DeviceArray, IntoIter: Clone>,
-    matrix: &MatrixOptions,
+    options: &MatrixOptions,
 ) -> Result<Plan> {
     let chunks = chunks.into_iter();
     let rows = chunks.clone().fold(0_usize, |rows, chunk| rows.saturating_add(chunk.len()));
@@ -99,7 +141,7 @@ pub(crate) fn plan_matrix_validity<'a>(
     let readiness = DeviceArray::readiness_of(chunks);
     let placement = readiness.map_or(Placement::Host, |readiness| Placement::Kernels(readiness.device()));
     let data = MatrixData { rows, chunks: filled.clone().count(), placement, ..MatrixData::default() };
-    let plan = validity_plan(spec, data, matrix)?;
+    let plan = Plan::matrix(spec, data, options)?;
     if let Some(readiness) = readiness {
         for chunk in filled {
             for (position, column) in spec.columns() {
@@ -115,20 +157,12 @@ pub(crate) fn plan_matrix_validity<'a>(
     Ok(plan)
 }
 
-/// The plan for the validity of chunks like these.
-///
-/// # Errors
-/// As [`plan_matrix_validity`].
-pub(super) fn validity_plan(spec: &MatrixSpec, data: MatrixData, matrix: &MatrixOptions) -> Result<Plan> {
-    let mut plan = Plan::matrix(spec, data, matrix)?;
-    // Of bits, it counts a byte for each value that is decoded.
-    let decoded = spec.columns().iter().filter_map(|(_, column)| DType::of_arrow(column.decoded()?.data_type()));
-    let wider = decoded.map(|dtype| plan.rows.saturating_mul(dtype.itemsize().saturating_sub(1)));
-    plan.bytes = plan.bytes.saturating_add(wider.fold(0, usize::saturating_add));
-    Ok(plan)
-}
-
 /// Puts the copy that a plan says on the record.
 pub(super) fn record_validity(spec: &MatrixSpec, plan: &Plan) {
     plan.record(|| format!("validity of {} rows and {} columns", plan.rows, spec.columns().len()));
+}
+
+/// As [`record_validity`], of a column.
+pub(super) fn record_column_validity(spec: &Spec, plan: &Plan) {
+    plan.record(|| format!("validity of {}", what(spec, plan.rows)));
 }

@@ -112,11 +112,7 @@ impl Plan {
     /// The steps that change a column's elements, but for nulls.
     fn change_column(&mut self, column: &Spec) {
         let bytes = self.rows.saturating_mul(column.dtype().itemsize());
-        if column.decoded().is_some() {
-            let stored = self.rows.saturating_mul(column.element().stored_bytes());
-            self.push(Action::decoding(column), stored, false);
-            self.bytes = self.bytes.saturating_add(stored);
-        }
+        self.decode(column, self.rows);
         match column.element() {
             Element::Bits => self.push(Action::Unpack, bytes, false),
             Element::Bool8 => self.push(Action::Normalise, bytes, true),
@@ -134,8 +130,17 @@ impl Plan {
         }
     }
 
+    /// Adds the step that decodes so many rows of a column, if it is decoded.
+    pub(super) fn decode(&mut self, column: &Spec, rows: usize) {
+        if column.decoded().is_some() {
+            let bytes = rows.saturating_mul(column.decoded_row_bytes());
+            self.push(Action::decoding(column), bytes, false);
+            self.bytes = self.bytes.saturating_add(bytes);
+        }
+    }
+
     /// Adds a step, or its bytes to the same one that is there.
-    fn push(&mut self, action: Action, bytes: usize, at_most: bool) {
+    pub(super) fn push(&mut self, action: Action, bytes: usize, at_most: bool) {
         match self.steps.iter_mut().find(|step| step.action == action) {
             Some(step) => step.bytes = step.bytes.saturating_add(bytes),
             None => self.steps.push(Step { action, bytes, at_most }),

@@ -40,7 +40,7 @@ impl Plan {
         if bytes == 0 {
             return Ok(plan);
         }
-        let decoded = decoded.saturating_mul(spec.row_elements()).saturating_mul(spec.element().stored_bytes());
+        let decoded = decoded.saturating_mul(spec.decoded_row_bytes());
         for action in Self::padding_actions(spec, Some(length)) {
             plan.steps.push(Step {
                 action,

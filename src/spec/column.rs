@@ -148,6 +148,16 @@ impl Spec {
         self.decoded.as_ref()
     }
 
+    /// Returns the bytes that a row of the decoded array takes, without its bitmap. Bits count as bytes, and so do values whose validity
+    /// alone is wanted and that have no fixed size.
+    pub(crate) fn decoded_row_bytes(&self) -> usize {
+        let stored = match self.element {
+            Element::Bits => self.decoded.as_ref().map_or(1, |field| value::width(field.data_type())),
+            element => element.stored_bytes(),
+        };
+        self.row_elements.saturating_mul(stored)
+    }
+
     /// Returns the categories whose codes the elements become; `None` if they are the values.
     #[must_use]
     pub(crate) fn categories(&self) -> Option<&Categories> {

@@ -327,6 +327,16 @@ pub(super) fn decoded_for_validity(field: &Field) -> Option<Field> {
     Some(decoded.with_data_type(data_type))
 }
 
+/// Returns the bytes of a value, of the innermost lists of one size; 1 if it has no fixed size in bytes.
+pub(super) fn width(data_type: &DataType) -> usize {
+    match data_type {
+        DataType::FixedSizeList(item, _) => width(item.data_type()),
+        DataType::FixedSizeBinary(width) => usize::try_from(*width).unwrap_or(0),
+        DataType::Dictionary(codes, _) => width(codes),
+        other => other.primitive_width().unwrap_or(1),
+    }
+}
+
 fn gives_values(options: &Options) -> bool {
     match options.dictionary {
         Some(mode) => mode == DictionaryMode::Values,

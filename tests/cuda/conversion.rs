@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
-use arrow_array::types::Int32Type;
-use arrow_array::{Array, ArrayRef, Float32Array, Int64Array, ListArray, RecordBatch, StringArray};
+use arrow_array::types::{Int8Type, Int32Type};
+use arrow_array::{
+    Array, ArrayRef, DictionaryArray, Float32Array, Int8Array, Int32Array, Int64Array, ListArray, RecordBatch,
+    RunArray, StringArray,
+};
 use arrow_dlpack::transfer::{Transfer, array_to_device};
 use arrow_dlpack::{
     Chunks, Conversion, CopyLog, CopyMode, DType, Device, DeviceArray, DeviceArrayStream, Error, ErrorKind, Group,
@@ -148,6 +151,38 @@ fn plans_of_rows_and_of_validity_do_what_the_conversion_does() {
             let made = running.track(|| plan.run()).unwrap();
             assert_eq!((running.entries(), bytes), (log.entries(), log.bytes()), "{from} {to}");
             assert_eq!((made.device(), made.shape(), expected.shape()), (device(to), &[3][..], &[3][..]));
+        }
+    }
+    cuda::expect_no_races();
+}
+
+#[test]
+#[ignore = "needs a CUDA driver: make test-cuda"]
+fn a_validity_that_no_kernel_tells_is_refused_before_anything_runs() {
+    cuda::use_device(0);
+    // Codes of a null among the values are null, which no bitmap tells; nor does one tell which runs are.
+    let values: ArrayRef = Arc::new(Float32Array::from(vec![Some(0.5), None]));
+    let codes = DictionaryArray::<Int8Type>::try_new(Int8Array::from(vec![0, 1, 0]), values.clone()).unwrap();
+    let runs = RunArray::<Int32Type>::try_new(&Int32Array::from(vec![1, 3]), values.as_ref()).unwrap();
+    for array in [Arc::new(codes) as ArrayRef, Arc::new(runs)] {
+        let batch = RecordBatch::try_from_iter_with_nullable([("x", array, true)]).unwrap();
+        let batch = there(&DeviceArray::from_record_batch(&batch).unwrap(), "cuda:0");
+        let data_type = batch.column(0).unwrap().field().data_type().clone();
+        for (data, remedy) in [(batch.column(0).unwrap(), "validity_bits"), (batch.clone(), "bitmap of each column")] {
+            let log = CopyLog::new();
+            let error = log.track(|| Conversion::default().validity(&data)).unwrap_err();
+            assert_eq!((error.kind(), error.column()), (ErrorKind::Device, Some("x")), "{data_type}: {error}");
+            assert!(error.remedy().is_some_and(|told| told.contains(remedy)), "{data_type}: {error}");
+            assert_eq!(Conversion::default().plan_validity(&data).unwrap_err(), error);
+            assert!(log.entries().is_empty());
+        }
+        for group in [Group::column("x"), Group::matrix(["x"])] {
+            let groups = vec![("x".to_owned(), group.nulls(NullPolicy::Keep).validity("valid"))];
+            let conversion = Conversion::default().select(Selection::Named(groups));
+            let report = conversion.explain(&batch).unwrap();
+            let row = report.rows.iter().find(|row| row.column == "valid").unwrap();
+            assert_eq!(row.error.as_ref().map(Error::kind), Some(ErrorKind::Device), "{data_type}: {report}");
+            assert_eq!((row.how(), row.bytes), ("refused", 0));
         }
     }
     cuda::expect_no_races();

@@ -3,12 +3,13 @@
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_dlpack::{
-    Chunks, ColumnOptions, Conversion, CopyLog, CopyMode, DType, DeviceArray, ErrorKind, MemoryOrder, matrix_to_arrow,
+    Chunks, ColumnOptions, Conversion, CopyLog, CopyMode, DType, DeviceArray, DeviceArrayStream, ErrorKind, Group,
+    MemoryOrder, NullPolicy, Selection, matrix_to_arrow,
 };
 use arrow_schema::DataType;
 use proptest::prelude::*;
 
-use crate::cases::cases;
+use crate::cases::{Kind, cases};
 use crate::of_one_buffer;
 use crate::support::arrow::{field, shared};
 use crate::support::reference::read;
@@ -44,9 +45,39 @@ proptest! {
     }
 
     #[test]
+    fn runs_that_are_decoded_for_it_are_counted_of_columns_as_of_matrices(case in cases()) {
+        let data = case.data();
+        let rows = data.values.len();
+        let validity = |group: Group| {
+            let groups = vec![("x".to_owned(), group.nulls(NullPolicy::Keep).validity("valid"))];
+            Conversion::default().select(Selection::Named(groups))
+        };
+        // Each run is of int16, and each value of them has a bool.
+        let bytes = rows * if case.columns[0].0 == Kind::Runs { 3 } else { 1 };
+        for conversion in [validity(Group::column("c0")), validity(Group::matrix(["c0"]))] {
+            let report = conversion.explain(Chunks::new(&data.field, &data.chunks)).unwrap();
+            let row = report.rows.iter().find(|row| row.column == "valid").unwrap();
+            prop_assert_eq!(row.bytes, bytes, "{}", report);
+            prop_assert_eq!(row.steps.iter().any(|step| step.contains("decoded")), bytes > rows, "{}", report);
+            let (whole, streamed) = (CopyLog::new(), CopyLog::new());
+            whole.track(|| conversion.to_tensors(Chunks::new(&data.field, &data.chunks))).unwrap();
+            let chunks: Vec<_> = data.chunks.iter().cloned().map(Ok).collect();
+            let device = arrow_dlpack::Device::CPU.device_type();
+            let mut stream = DeviceArrayStream::new(data.field.clone(), device, chunks.into_iter());
+            streamed.track(|| conversion.read_tensors(&mut stream)).unwrap();
+            for log in [whole, streamed] {
+                let entries = log.entries();
+                let made = entries.iter().find(|copied| copied.what.starts_with("validity"));
+                prop_assert_eq!(made.map_or(0, |made| made.bytes), bytes);
+                prop_assert_eq!(made.map_or(String::new(), |made| made.why.clone()), row.steps.join(", "));
+            }
+        }
+    }
+
+    #[test]
     fn with_the_values_it_makes_the_batch_again(case in cases()) {
         let data = case.data();
-        let matrix = case.conversion().dtype(DType::Float64).nulls(arrow_dlpack::NullPolicy::Keep);
+        let matrix = case.conversion().dtype(DType::Float64).nulls(NullPolicy::Keep);
         let values = matrix.to_tensor(Chunks::new(&data.field, &data.chunks)).unwrap();
         let valid = matrix.validity(Chunks::new(&data.field, &data.chunks)).unwrap();
         let names: Vec<String> = (0..case.columns.len()).map(|index| format!("c{index}")).collect();
