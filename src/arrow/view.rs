@@ -219,6 +219,11 @@ impl<'a> Leaf<'a> {
         Ok(Self { offset, elements, rows: elements, ..Self::plain(bytes.as_ptr()) })
     }
 
+    /// Returns the same elements as those of so many rows.
+    pub(crate) fn in_rows(self, rows: usize) -> Self {
+        Self { rows, ..self }
+    }
+
     fn plain(values: *const u8) -> Self {
         Self { values, offset: 0, elements: 0, rows: 0, validity: Vec::new(), innermost: None }
     }

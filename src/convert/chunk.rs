@@ -77,6 +77,9 @@ impl MatrixColumns<'_> {
             let fills = may_be_null && matches!(spec.nulls(), Nulls::Filled(_));
             as_stored && !spec.is_cast() && !fills
         };
+        if spec.has_shapes() {
+            return None;
+        }
         let mut columns =
             spec.columns().iter().zip(&self.columns).map(|((_, spec), chunk)| PackedColumn { spec, chunk });
         let first = columns.next().filter(as_it_is)?;

@@ -83,7 +83,7 @@ pub(crate) fn grown_validity(spec: &Spec, out: GrowingBuffer, rows: usize) -> Re
 /// When `out` has other bytes than so many rows have.
 pub(crate) fn grown_matrix(spec: &MatrixSpec, out: GrowingBuffer, rows: usize) -> Result<Tensor> {
     let signed = |count: usize| i64::try_from(count).map_err(|_| Error::unsupported("a count beyond 64 bits"));
-    let (rows, columns) = (signed(rows)?, signed(spec.columns().len())?);
+    let (rows, columns) = (signed(rows)?, signed(spec.width())?);
     // SAFETY: `append_matrix` wrote every byte, as elements of the matrix's dtype; fewer than the shape needs are refused.
     unsafe {
         Tensor::from_host_buffer(

@@ -160,8 +160,8 @@ pub(crate) fn check_matrix_nulls(spec: &MatrixSpec, chunks: &[MatrixColumns<'_>]
 fn first_refused_in(spec: &MatrixSpec, chunk: &MatrixColumns<'_>) -> Option<(usize, usize, Refused)> {
     let columns = spec.columns().iter().zip(&chunk.columns).enumerate();
     let refused = columns.filter_map(|(index, ((_, spec), column))| {
-        let (row, refused) = first_refused(spec, column)?;
-        Some((row, index, refused))
+        let (element, refused) = first_refused(spec, column)?;
+        Some((element / spec.row_elements().max(1), index, refused))
     });
     refused.min()
 }
@@ -176,9 +176,11 @@ fn check_rows(
 ) -> Result<()> {
     let mut lowest = Ok(());
     for ((_, spec), column) in spec.columns().iter().zip(&chunk.columns).take(count) {
-        if let Err(misfit) = check_values(spec, column, rows.clone()) {
+        let width = spec.row_elements();
+        let elements = rows.start.saturating_mul(width)..rows.end.saturating_mul(width);
+        if let Err(misfit) = check_values(spec, column, elements) {
             // An error of a later column counts only in a lower row.
-            rows.end = misfit.index;
+            rows.end = misfit.index / width.max(1);
             lowest = Err(misfit.error(spec, before).in_column(spec.field().name()));
         }
     }

@@ -8,8 +8,9 @@ use smallvec::smallvec;
 
 use super::chunk::{MatrixColumns, PackedColumn};
 use super::column::write_range;
-use super::pack::{Isa, Rows, pack_rows};
+use super::pack::{Isa, PackMisfit, Rows, pack_rows};
 use super::threads::{for_each_part, in_rounds, threads};
+use super::wide::{write_wide, write_wide_columns};
 use crate::alloc::HostBuffer;
 use crate::arrow::DeviceArray;
 use crate::error::{Error, ErrorKind, Result};
@@ -51,7 +52,7 @@ pub(crate) fn view_matrix(spec: &MatrixSpec, columns: &MatrixColumns<'_>, stride
 /// # Errors
 /// If the number of columns exceeds 64 bits.
 pub(crate) fn empty_matrix(spec: &MatrixSpec, chunk: &DeviceArray) -> Result<Tensor> {
-    let columns = signed(spec.columns().len())?;
+    let columns = signed(spec.width())?;
     let parts = TensorParts {
         data: std::ptr::null_mut(),
         device: chunk.device(),
@@ -81,7 +82,7 @@ pub(super) fn pack_matrix(
     let too_large = || Error::new(ErrorKind::Memory, "the matrix is larger than memory can be");
     let rows = chunks.iter().try_fold(0_usize, |rows, chunk| rows.checked_add(chunk.rows)).ok_or_else(too_large)?;
     let bytes = rows.checked_mul(spec.row_bytes()).ok_or_else(too_large)?;
-    let columns = spec.columns().len();
+    let columns = spec.width();
     let strides = if memory_order == MemoryOrder::F { [1, signed(rows)?] } else { [signed(columns)?, 1] };
     let mut buffer = HostBuffer::uninitialised(bytes)?;
     // A single column lies both ways.
@@ -108,7 +109,7 @@ pub(crate) fn write_matrix(
     asked: Option<usize>,
 ) -> Result<()> {
     let rows = chunks.iter().fold(0_usize, |rows, chunk| rows.saturating_add(chunk.rows));
-    let (columns, size) = (spec.columns().len(), spec.dtype().itemsize());
+    let (columns, size) = (spec.width(), spec.dtype().itemsize());
     let (stride, by_column) = matrix_stride(spec, rows, out)?;
     let Some(stride) = stride.checked_mul(size) else {
         return Err(Error::argument("out has strides beyond the address space"));
@@ -131,7 +132,7 @@ pub(crate) fn write_matrix(
 /// # Errors
 /// If `out` has another dtype or shape than a matrix of this many rows, or neither its rows nor its columns are dense.
 pub(crate) fn matrix_stride(spec: &MatrixSpec, rows: usize, out: &Output<'_>) -> Result<(usize, bool)> {
-    let columns = spec.columns().len();
+    let columns = spec.width();
     out.require(spec.dtype(), &[signed(rows)?, signed(columns)?])?;
     let by_column = out.is_column_major();
     let &[row, column] = out.strides() else { return Err(Error::internal("a matrix without two strides")) };
@@ -273,24 +274,33 @@ pub(super) fn for_each_piece<T>(
 
 /// Writes some rows of a chunk's columns, column by column.
 fn write_columns(columns: &[PackedColumn<'_>], size: usize, piece: &ChunkRows, out: &OutputColumns<'_>) -> Result<()> {
-    let isa = Isa::detect();
+    let (isa, count) = (Isa::detect(), piece.rows.len());
     let mut lowest: Option<(usize, Error)> = None;
-    for (index, PackedColumn { spec, chunk }) in columns.iter().enumerate() {
-        let bytes = piece.rows.start * size..piece.rows.end * size;
-        if spec.dtype().itemsize() != size
-            || spec.row_elements() != 1
-            || chunk.leaf.rows < piece.first + piece.rows.len()
-        {
+    let mut before = 0;
+    for column in columns {
+        let (spec, chunk) = (column.spec, column.chunk);
+        if spec.dtype().itemsize() != size || !has_rows(column, piece.first, count) {
             return Err(Error::internal("the columns do not fit the matrix that they are written to"));
         }
-        // SAFETY: parts on several threads have different rows.
-        let out = unsafe { out.part(index, bytes) };
-        // SAFETY: checked above: scalars, enough rows of them; `Output`, and memory of ours, is aligned for the dtype.
-        if let Err(misfit) = unsafe { write_range(isa, spec, chunk, piece.first, out) }
-            && lowest.as_ref().is_none_or(|(row, _)| misfit.index < *row)
-        {
-            let row = misfit.index;
-            lowest = Some((row, misfit.error(spec, piece.before).in_column(spec.field().name())));
+        let part = |index: usize, rows: Range<usize>| {
+            let bytes = (piece.rows.start + rows.start) * size..(piece.rows.start + rows.end) * size;
+            // SAFETY: parts on several threads have different rows, and here one is written after the other.
+            unsafe { out.part(before + index, bytes) }
+        };
+        let written = match spec.row_elements() {
+            // SAFETY: checked above: enough rows; `Output`, and memory of ours, is aligned for the dtype. The processor has what was
+            // detected.
+            1 => unsafe { write_range(isa, spec, chunk, piece.first, part(0, 0..count)) },
+            // SAFETY: checked above: enough rows. The processor has what was detected.
+            _ => unsafe { write_wide_columns(isa, *column, (piece.first, count), part) },
+        };
+        let row_elements = spec.row_elements();
+        before += row_elements;
+        if let Err(misfit) = written {
+            let row = misfit.index / row_elements.max(1);
+            if lowest.as_ref().is_none_or(|(lowest, _)| row < *lowest) {
+                lowest = Some((row, misfit.error(spec, piece.before).in_column(spec.field().name())));
+            }
         }
     }
     lowest.map_or(Ok(()), |(_, error)| Err(error))
@@ -310,22 +320,61 @@ pub(crate) fn write_packed(
     threads: usize,
 ) -> Result<()> {
     let Some(dtype) = columns.first().map(|column| column.spec.dtype()) else { return Ok(()) };
-    let fits = |column: &PackedColumn<'_>| {
-        let rows = column.chunk.leaf.rows.checked_sub(first);
-        column.spec.dtype() == dtype && column.spec.row_elements() == 1 && rows.is_some_and(|rows| rows >= out.count())
-    };
+    let fits = |column: &PackedColumn<'_>| column.spec.dtype() == dtype && has_rows(column, first, out.count());
     let aligned = |bytes: usize| bytes.is_multiple_of(dtype.alignment());
-    let room = columns.len().checked_mul(dtype.itemsize()).is_some_and(|bytes| bytes <= out.width());
+    let elements = columns.iter().try_fold(0_usize, |sum, column| sum.checked_add(column.spec.row_elements()));
+    let bytes = elements.and_then(|elements| elements.checked_mul(dtype.itemsize()));
+    let room = bytes.is_some_and(|bytes| bytes <= out.width());
     if !columns.iter().all(fits) || !room || !aligned(out.start().addr()) || !aligned(out.stride()) {
         return Err(Error::internal("the columns do not fit the rows that they are written to"));
     }
-    // SAFETY: checked above: scalars of one dtype, enough rows of them, enough room in each row, aligned.
-    match unsafe { pack_rows(Isa::detect(), threads, columns, first, out) }? {
-        Ok(()) => Ok(()),
-        Err(found) => Err(match columns.get(found.column) {
-            Some(column) => found.misfit.error(column.spec, row).in_column(column.spec.field().name()),
-            None => Error::internal("a value does not fit"),
-        }),
+    let is_scalar = |column: &PackedColumn<'_>| column.spec.row_elements() == 1;
+    if columns.iter().all(is_scalar) {
+        // SAFETY: checked above: scalars of one dtype, enough rows of them, enough room in each row, aligned.
+        let packed = unsafe { pack_rows(Isa::detect(), threads, columns, first, out) }?;
+        return packed.map_err(|found| misfit_of(columns, found, row));
+    }
+    let (mut rest, mut start) = (columns, 0);
+    let mut lowest: Option<Error> = None;
+    while let Some(head) = rest.first() {
+        let scalars = rest.iter().take_while(|column| is_scalar(column)).count();
+        let (some, after) = rest.split_at_checked(scalars.max(1)).ok_or_else(|| Error::internal("no columns"))?;
+        let elements = if scalars == 0 { head.spec.row_elements() } else { scalars };
+        let width = elements * dtype.itemsize();
+        // SAFETY: columns follow each other in a row, and are written one after the other.
+        let out = unsafe { out.behind(start, width) };
+        let written = if scalars == 0 {
+            // SAFETY: checked above: enough rows, of as many bytes as there is room for, aligned: columns start at elements.
+            unsafe { write_wide((Isa::detect(), threads), *head, (first, row), &out) }
+        } else {
+            // SAFETY: checked above: scalars of one dtype, enough rows of them, enough room in each row, aligned.
+            let packed = unsafe { pack_rows(Isa::detect(), threads, some, first, out) }?;
+            packed.map_err(|found| misfit_of(some, found, row))
+        };
+        if let Err(error) = written {
+            if error.kind() != ErrorKind::Cast {
+                return Err(error);
+            }
+            lowest = Some(lowest.filter(|lowest| !error.is_lower_than(lowest)).unwrap_or(error));
+        }
+        (rest, start) = (after, start + width);
+    }
+    lowest.map_or(Ok(()), Err)
+}
+
+/// Whether a column has so many rows from `first` on, and all their elements.
+fn has_rows(column: &PackedColumn<'_>, first: usize, count: usize) -> bool {
+    let leaf = &column.chunk.leaf;
+    let elements = |rows: usize| rows.checked_mul(column.spec.row_elements());
+    let end = first.checked_add(count).filter(|end| *end <= leaf.rows);
+    end.and_then(elements).is_some_and(|elements| elements <= leaf.elements)
+}
+
+/// The error of a value that does not fit.
+fn misfit_of(columns: &[PackedColumn<'_>], found: PackMisfit, row: usize) -> Error {
+    match columns.get(found.column) {
+        Some(column) => found.misfit.error(column.spec, row).in_column(column.spec.field().name()),
+        None => Error::internal("a value does not fit"),
     }
 }
 

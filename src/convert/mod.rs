@@ -39,6 +39,7 @@ mod small_matrix;
 mod threads;
 mod unpack;
 mod validity_bits;
+mod wide;
 
 pub(crate) use backend::Backend;
 pub(crate) use bitmap::{pack_bools, pack_bools_into};

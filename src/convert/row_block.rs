@@ -32,9 +32,9 @@ pub(crate) struct RowLayout {
 }
 
 impl RowLayout {
-    /// A row of a matrix: an element of each column.
+    /// A row of a matrix: the elements of each column.
     pub(crate) fn of_matrix(spec: &MatrixSpec) -> Result<Self> {
-        let columns = spec.columns().len();
+        let columns = spec.width();
         let extent = i64::try_from(columns).map_err(|_| Error::unsupported("a count beyond 64 bits"))?;
         Self::new(spec.dtype(), columns, smallvec![extent], smallvec![1], None)
     }
@@ -126,7 +126,7 @@ impl RowBlock {
         let out = self.spare(count)?;
         if !out.is_empty() {
             let bytes = out.len() / count;
-            if spec.columns().len().checked_mul(spec.dtype().itemsize()) != Some(bytes) {
+            if spec.width().checked_mul(spec.dtype().itemsize()) != Some(bytes) {
                 return Err(beyond());
             }
             write_packed(&columns.packed(spec), 0, row, Rows::new(out, bytes), threads)?;

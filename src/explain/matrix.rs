@@ -110,7 +110,7 @@ impl ReportRow {
             ResultKind::ColumnValidity { spec, .. } => {
                 std::iter::once(None).chain(spec.inner_shape().iter().copied().map(Some)).collect()
             }
-            ResultKind::Validity(spec) => vec![None, i64::try_from(spec.columns().len()).ok()],
+            ResultKind::Validity(spec) => vec![None, i64::try_from(spec.width()).ok()],
             ResultKind::Matrix(_) | ResultKind::Column { .. } => Vec::new(),
         };
     }
@@ -155,7 +155,7 @@ pub(crate) fn explain_planned_matrix(name: &str, device: Device, planned: &Plann
     let (plan, refusal, count) = (planned.plan(), planned.check_nulls().err(), i64::try_from(planned.plan().rows).ok());
     let row = |((_, column), part): (&(usize, Spec), Plan)| {
         let mut row = ReportRow { device, ..ReportRow::new(column.field()) };
-        (row.dtype, row.shape) = (Some(spec.dtype()), vec![count]);
+        (row.dtype, row.shape) = (Some(spec.dtype()), shape_of(count, column));
         row.take_column(&part);
         row.error = refusal.clone().filter(|error| error.column() == Some(column.field().name()));
         row.view = row.view && row.error.is_none();
@@ -164,12 +164,17 @@ pub(crate) fn explain_planned_matrix(name: &str, device: Device, planned: &Plann
     let rows: Vec<_> = spec.columns().iter().zip(planned.column_plans()).map(row).collect();
     let mut whole = ReportRow { column: name.to_owned(), device, ..ReportRow::new(spec.field()) };
     (whole.dtype, whole.promotion) = (Some(spec.dtype()), Some(spec.promotion()));
-    whole.shape = vec![count, i64::try_from(rows.len()).ok()];
+    whole.shape = vec![count, i64::try_from(spec.width()).ok()];
     whole.take(plan);
     whole.refuse_values(planned.copy());
     whole.error = refusal;
     whole.view = (whole.view || whole.steps.is_empty()) && whole.error.is_none();
     Report { rows, matrices: vec![whole], ..Report::default() }
+}
+
+/// The shape of a column's elements, for so many rows if that is known.
+fn shape_of(rows: Option<i64>, column: &Spec) -> Vec<Option<i64>> {
+    std::iter::once(rows).chain(column.inner_shape().iter().copied().map(Some)).collect()
 }
 
 /// The report of one matrix, of any data where there are no chunks.
@@ -189,11 +194,11 @@ fn report(
     let spec = MatrixSpec::new(field, columns.as_deref(), options, matrix.dtype);
     if let Ok(spec) = &spec {
         for (row, (_, column)) in rows.iter_mut().zip(spec.columns()) {
-            (row.dtype, row.shape) = (Some(spec.dtype()), vec![None]);
+            (row.dtype, row.shape) = (Some(spec.dtype()), shape_of(None, column));
             row.set_possible(&column.possible_steps(&Options::default()), CopyMode::IfNeeded)?;
         }
         (whole.dtype, whole.promotion) = (Some(spec.dtype()), Some(spec.promotion()));
-        whole.shape = vec![None, i64::try_from(rows.len()).ok()];
+        whole.shape = vec![None, i64::try_from(spec.width()).ok()];
     } else {
         for (row, (_, column)) in rows.iter_mut().zip(&selected) {
             let mut options = options(column.name());

@@ -65,11 +65,11 @@ impl DeviceBackend<'_> {
         sources.retain(|columns| !columns.is_empty());
         let joined = self.joined(arrays(chunks))?;
         let is_row_major = memory_order != MemoryOrder::F;
-        let shape = Shape { rows: plan.rows, columns: spec.columns().len(), dtype: spec.dtype(), is_row_major };
+        let shape = Shape { rows: plan.rows, columns: spec.width(), dtype: spec.dtype(), is_row_major };
         let mut written = pack(&joined, &sources, shape)?;
         self.verify(spec.columns().iter().map(|(_, column)| column), written.check.take())?;
         let signed = |count: usize| i64::try_from(count).map_err(|_| Error::unsupported("a count beyond 64 bits"));
-        let (rows, count) = (signed(plan.rows)?, signed(spec.columns().len())?);
+        let (rows, count) = (signed(plan.rows)?, signed(spec.width())?);
         let strides = if is_row_major { smallvec![count, 1] } else { smallvec![1, rows] };
         written.tensor(spec.dtype(), (smallvec![rows, count], strides), None)
     }
@@ -155,7 +155,7 @@ impl Backend for DeviceBackend<'_> {
         }
         let sources = self.require(plan, matrix_sources(spec, chunks))?;
         let joined = self.joined(arrays(chunks))?;
-        let (rows, columns) = (plan.rows, spec.columns().len());
+        let (rows, columns) = (plan.rows, spec.width());
         let layout = if by_column {
             MatrixLayout::ColumnMajor { stride: if columns < 2 { rows } else { stride } as u64 }
         } else {
@@ -235,7 +235,8 @@ fn column_sources(spec: &Spec, chunks: &[ColumnChunk<'_>]) -> Option<Vec<Vec<Ker
 
 /// What kernels read of each column of each chunk; `None` where no kernel is for one.
 fn matrix_sources(spec: &MatrixSpec, chunks: &[MatrixColumns<'_>]) -> Option<Vec<Vec<KernelSource>>> {
-    if spec.is_decoded() {
+    // Kernels read one element of a column for each row.
+    if spec.is_decoded() || spec.has_shapes() {
         return None;
     }
     let sources = |chunk: &MatrixColumns<'_>| {

@@ -230,7 +230,7 @@ impl Prepared {
         };
         match &self.result.kind {
             ResultKind::Matrix(spec) | ResultKind::Validity(spec) => CopyNote {
-                columns: format!("{} columns", spec.columns().len()),
+                columns: format!("{} columns", spec.width()),
                 elements: spec.dtype().to_string(),
                 why: steps(&mut spec.columns().iter().map(|(_, spec)| spec)),
             },

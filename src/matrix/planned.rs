@@ -287,5 +287,5 @@ pub(super) fn record(spec: &MatrixSpec, plan: &Plan) {
 
 /// The matrix, for the copy log.
 pub(super) fn what(spec: &MatrixSpec, plan: &Plan) -> String {
-    format!("matrix of {} rows and {} columns of {}", plan.rows, spec.columns().len(), spec.dtype())
+    format!("matrix of {} rows and {} columns of {}", plan.rows, spec.width(), spec.dtype())
 }

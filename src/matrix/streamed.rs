@@ -54,7 +54,7 @@ impl ResultSpec {
     fn is_copied(&self, array: &DeviceArray, options: &MatrixOptions) -> Result<bool> {
         match &self.kind {
             // What is decoded is a copy, which the result may be a view of.
-            ResultKind::Matrix(spec) if spec.is_decoded() => Ok(spec.columns().len() > 1),
+            ResultKind::Matrix(spec) if spec.is_decoded() => Ok(spec.width() > 1),
             ResultKind::Matrix(spec) => {
                 let chunks = [MatrixChunk::new(spec, array)?];
                 Ok(!PlannedMatrix::new(spec, &chunks, options, true)?.is_view())
@@ -71,7 +71,7 @@ impl ResultSpec {
 
 /// Whether a matrix that is no view has its rows one after the other. A single column lies both ways.
 fn lies_by_rows(spec: &MatrixSpec, options: &MatrixOptions) -> bool {
-    options.memory_order != MemoryOrder::F || spec.columns().len() == 1
+    options.memory_order != MemoryOrder::F || spec.width() == 1
 }
 
 /// Reads a stream to its end, and makes these results on the way where that saves memory.

@@ -146,7 +146,10 @@ fn plan_matrix<'a>(
         for chunk in filled {
             for (position, column) in spec.columns() {
                 let leaf = chunk.view().struct_field(*position)?.leaf(column)?;
-                if let Placement::Views(device) = validity_placement(column, &leaf, readiness) {
+                let placement = validity_placement(column, &leaf, readiness);
+                // Kernels write one validity of a column for each row.
+                let is_scalar = column.row_elements() == 1;
+                if let (Placement::Views(device), _) | (Placement::Kernels(device), false) = (placement, is_scalar) {
                     return Err(needs_copy(device, &Action::Unpack.to_string())
                         .remedy_is(Remedy::CopyToHostOrBitmaps)
                         .in_column(column.field().name()));
@@ -159,7 +162,7 @@ fn plan_matrix<'a>(
 
 /// Puts the copy that a plan says on the record.
 pub(super) fn record_validity(spec: &MatrixSpec, plan: &Plan) {
-    plan.record(|| format!("validity of {} rows and {} columns", plan.rows, spec.columns().len()));
+    plan.record(|| format!("validity of {} rows and {} columns", plan.rows, spec.width()));
 }
 
 /// As [`record_validity`], of a column.

@@ -32,7 +32,7 @@ impl Plan {
     /// When a copy would be needed under [`CopyMode::Never`] or where nothing makes one, or the result is larger than memory can be.
     pub(crate) fn matrix(spec: &MatrixSpec, data: MatrixData, options: &MatrixOptions) -> Result<Self> {
         let too_large = || Error::new(ErrorKind::Memory, "the matrix is larger than memory can be");
-        let elements = data.rows.checked_mul(spec.columns().len()).ok_or_else(too_large)?;
+        let elements = data.rows.checked_mul(spec.width()).ok_or_else(too_large)?;
         let bytes = data.rows.checked_mul(spec.row_bytes()).filter(|bytes| isize::try_from(*bytes).is_ok());
         let bytes = bytes.ok_or_else(too_large)?;
         let mut plan = Self { rows: data.rows, elements, placement: data.placement, ..Self::default() };
@@ -89,8 +89,9 @@ impl Plan {
 
     /// The part that a column has in the plan of its matrix; `nulls` is what all its chunks together have.
     pub(crate) fn of_matrix_column(&self, column: &Spec, nulls: ChunkSize) -> Self {
-        let mut own = Self { rows: self.rows, elements: self.rows, placement: self.placement, ..Self::default() };
-        let bytes = self.rows.saturating_mul(column.dtype().itemsize());
+        let elements = self.rows.saturating_mul(column.row_elements());
+        let mut own = Self { rows: self.rows, elements, placement: self.placement, ..Self::default() };
+        let bytes = elements.saturating_mul(column.dtype().itemsize());
         if self.is_copy() {
             own.change_column(column);
             own.fill(column, nulls.nulls, nulls.is_counted);
@@ -111,7 +112,8 @@ impl Plan {
 
     /// The steps that change a column's elements, but for nulls.
     fn change_column(&mut self, column: &Spec) {
-        let bytes = self.rows.saturating_mul(column.dtype().itemsize());
+        let elements = self.rows.saturating_mul(column.row_elements());
+        let bytes = elements.saturating_mul(column.dtype().itemsize());
         self.decode(column, self.rows);
         match column.element() {
             Element::Bits => self.push(Action::Unpack, bytes, false),

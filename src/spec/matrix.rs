@@ -6,6 +6,7 @@ use std::num::NonZero;
 use arrow_schema::{DataType, Field, FieldRef};
 
 use super::promotion::promote_all;
+use super::row_shape::{require_numbers, width};
 use super::{CopyMode, DecimalMode, Element, NullPolicy, Options, PandasIndex, Spec, all_or_errors, select};
 use crate::alloc::fallible;
 use crate::dtype::DType;
@@ -60,6 +61,8 @@ pub(crate) struct MatrixSpec {
     dtype: DType,
     /// The dtype of each column that was promoted; empty if the options name a dtype.
     promoted: Vec<DType>,
+    /// Elements of a row.
+    width: usize,
     /// Whether a column's elements are changed, nulls aside.
     changes_elements: bool,
 }
@@ -72,8 +75,8 @@ impl MatrixSpec {
     /// their own type and unit, unless a dtype converts them.
     ///
     /// # Errors
-    /// If the field is no struct, a name does not exist or is not unique, a column has no tensor form or is no column
-    /// of scalars, the columns promote to no dtype, or the null policy does not fit it. Names the column.
+    /// If the field is no struct, a name does not exist or is not unique, a column has no tensor form or has permuted
+    /// rows, the columns promote to no dtype, or the null policy does not fit it. Names the column.
     pub(crate) fn new(
         field: &FieldRef,
         columns: Option<&[String]>,
@@ -98,7 +101,7 @@ impl MatrixSpec {
             options.dtype = dtype.or(options.dtype);
             policies.push(std::mem::replace(&mut options.nulls, NullPolicy::Error));
             let spec = Spec::new(column, &options)?;
-            require_scalars(&spec)?;
+            require_numbers(&spec)?;
             let is_codes = options.dtype.is_none() && is_codes(&spec, options.decimal);
             Ok((position, spec, is_codes))
         });
@@ -114,24 +117,23 @@ impl MatrixSpec {
         });
         let columns = all_or_errors(columns)?;
         let changes_elements = columns.iter().any(|(_, column)| changes(column));
-        Ok(Self { field: field.clone(), columns, dtype, promoted, changes_elements })
+        let width = width(&columns)?;
+        Ok(Self { field: field.clone(), columns, dtype, promoted, width, changes_elements })
     }
 
-    /// Returns the spec of these columns' validity: a bool for each row of each column.
+    /// Returns the spec of these columns' validity: a bool for each element of a row.
     ///
     /// # Errors
-    /// If the field is no struct, a name does not exist or is not unique, or a row of a column has more than one
-    /// element or is a struct. Names the column.
+    /// If the field is no struct, a name does not exist or is not unique, or a column is a struct. Names the column.
     pub(crate) fn of_validity(field: &FieldRef, columns: Option<&[String]>) -> Result<Self> {
         let selected = select(field, columns)?;
         refuse_repeated(columns)?;
         let column = |(position, column): (usize, &FieldRef)| {
-            let spec = Spec::of_validity(column).and_then(|spec| require_scalars(&spec).map(|()| spec));
+            let spec = Spec::of_validity(column).and_then(|spec| require_numbers(&spec).map(|()| spec));
             spec.map(|spec| (position, spec)).map_err(|error| error.remedy_is(Remedy::ValidityOfColumn))
         };
         let columns = all_or_errors(selected.into_iter().map(column))?;
-        let changes_elements = !columns.is_empty();
-        Ok(Self { field: field.clone(), columns, dtype: DType::Bool, promoted: Vec::new(), changes_elements })
+        Self::of_bools(field, columns)
     }
 
     /// Returns the spec of these columns' validity.
@@ -140,9 +142,12 @@ impl MatrixSpec {
     /// As [`Spec::validity`].
     pub(crate) fn validity(&self) -> Result<Self> {
         let columns = self.columns.iter().map(|(position, column)| Ok((*position, column.validity()?)));
-        let (columns, promoted) = (all_or_errors(columns)?, Vec::new());
-        let changes_elements = !columns.is_empty();
-        Ok(Self { field: self.field.clone(), columns, dtype: DType::Bool, promoted, changes_elements })
+        Self::of_bools(&self.field, all_or_errors(columns)?)
+    }
+
+    fn of_bools(field: &FieldRef, columns: Vec<(usize, Spec)>) -> Result<Self> {
+        let (width, changes_elements) = (width(&columns)?, !columns.is_empty());
+        Ok(Self { field: field.clone(), columns, dtype: DType::Bool, promoted: Vec::new(), width, changes_elements })
     }
 
     /// The struct field.
@@ -195,10 +200,22 @@ impl MatrixSpec {
         self.columns.iter().any(|(_, column)| column.decoded().is_some())
     }
 
+    /// Returns the elements of a row, which are the columns of the matrix: those of each column, one after the other.
+    #[must_use]
+    pub(crate) fn width(&self) -> usize {
+        self.width
+    }
+
+    /// Returns whether a row of any column has other than one element.
+    #[must_use]
+    pub(crate) fn has_shapes(&self) -> bool {
+        self.columns.iter().any(|(_, column)| column.row_elements() != 1)
+    }
+
     /// Bytes of a row without gaps.
     #[must_use]
     pub(crate) fn row_bytes(&self) -> usize {
-        self.columns.len().saturating_mul(self.dtype.itemsize())
+        self.width.saturating_mul(self.dtype.itemsize())
     }
 }
 
@@ -230,19 +247,6 @@ fn repeated(names: &[String]) -> Option<&str> {
 fn changes(column: &Spec) -> bool {
     let as_stored = matches!(column.element(), Element::Values(_) | Element::Pairs(_));
     column.decoded().is_some() || column.is_cast() || !as_stored
-}
-
-/// Refuses columns that have more than one number per row.
-fn require_scalars(spec: &Spec) -> Result<()> {
-    if spec.inner_shape().is_empty() {
-        return Ok(());
-    }
-    let shape = spec.inner_shape();
-    let values = shape.iter().fold(1_i64, |values, extent| values.saturating_mul(*extent));
-    let column = spec.field().name();
-    Err(Error::unsupported(format!("it has {values} values a row, of shape {shape:?}, and a matrix takes one"))
-        .remedy_is(Remedy::ColumnAlone { column: format!("{column:?}") })
-        .in_column(spec.field().name()))
 }
 
 /// Returns whether the stored elements are codes: integers that stand for something else.
@@ -378,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_of_any_type_have_a_validity_but_those_of_more_than_an_element_a_row() {
+    fn columns_of_any_type_have_a_validity_but_structs_and_bytes() {
         let codes = DataType::Dictionary(Box::new(DataType::Int8), Box::new(DataType::Utf8));
         let field = of(&[("a", DataType::Utf8), ("b", codes), ("c", DataType::Decimal128(5, 2)), ("d", MICROS)]);
         let spec = MatrixSpec::of_validity(&field, Some(&["d".to_owned(), "a".to_owned(), "b".to_owned()])).unwrap();
@@ -387,7 +391,8 @@ mod tests {
         assert!(MatrixSpec::of_validity(&field, Some(&["a".to_owned(), "a".to_owned()])).is_err());
         assert_eq!(MatrixSpec::of_validity(&of(&[]), None).unwrap().row_bytes(), 0);
         let pairs = DataType::FixedSizeList(Arc::new(Field::new("item", DataType::Int8, true)), 2);
-        for nested in [pairs, DataType::FixedSizeBinary(1), of(&[("x", DataType::Int8)]).data_type().clone()] {
+        assert_eq!(MatrixSpec::of_validity(&of(&[("a", DataType::Int8), ("b", pairs)]), None).unwrap().width(), 3);
+        for nested in [DataType::FixedSizeBinary(1), of(&[("x", DataType::Int8)]).data_type().clone()] {
             let error = MatrixSpec::of_validity(&of(&[("a", DataType::Int8), ("b", nested)]), None).unwrap_err();
             assert_eq!(error.column(), Some("b"));
             assert!(error.remedy().unwrap().contains("columns"), "{error}");
@@ -445,7 +450,7 @@ mod tests {
         let pair = DataType::FixedSizeList(Arc::new(Field::new("item", DataType::Float32, true)), 2);
         let nested = DataType::Struct(vec![Field::new("x", DataType::Int8, true)].into());
         for (columns, column) in [
-            (&[("a", DataType::Int8), ("p", pair.clone())][..], Some("p")),
+            (&[("a", DataType::Int8), ("p", DataType::FixedSizeBinary(2))][..], Some("p")),
             (&[("a", DataType::Int8), ("s", nested)], Some("s")),
             (&[("a", DataType::Int8), ("a", DataType::Int8)], Some("a")),
             (&[("a", DataType::Int64), ("b", DataType::UInt64)], None),

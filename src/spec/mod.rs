@@ -19,6 +19,7 @@ mod possible;
 mod promotion;
 mod result;
 mod round;
+mod row_shape;
 mod select;
 mod selection;
 mod strides;

@@ -122,7 +122,11 @@ fn strings_are_told_and_nested_columns_are_named() {
     let batch = DeviceArray::from_record_batch(&batch).unwrap();
     let of = |options: &Conversion| options.validity(&batch);
     assert_eq!(of(&Conversion::default().columns(["s"])).unwrap().as_bytes().unwrap(), [1, 0]);
-    let error = of(&Conversion::default()).unwrap_err();
+    let all = of(&Conversion::default()).unwrap();
+    assert_eq!((all.shape(), all.as_bytes().unwrap()), (&[2, 3][..], &[1_u8, 0, 0, 0, 0, 0][..]));
+    let bytes = arrow_array::new_null_array(&DataType::FixedSizeBinary(2), 2);
+    let batch = DeviceArray::from_record_batch(&RecordBatch::try_from_iter([("n", bytes)]).unwrap()).unwrap();
+    let error = Conversion::default().validity(&batch).unwrap_err();
     assert_eq!((error.kind(), error.column()), (ErrorKind::Unsupported, Some("n")));
     let null = arrow_array::new_null_array(&DataType::Null, 2);
     let array = arrow_array::StructArray::from(vec![(field("x", DataType::Null), null)]);

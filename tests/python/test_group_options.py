@@ -86,6 +86,8 @@ CASES: list[Any] = [
     ({"p": ad.group("p", nulls="keep", validity="pm"), "b": ad.group("b", nulls="nan", validity="bm")}, {}),
     ({"c": ad.group("c", validity="cm"), "cc": ad.group(["c"], validity="ccm")}, {}),
     ({"p": ad.group("p", dtype="float32", nulls=9, validity="pm")}, {}),
+    ({"x": ad.group(["a", "p", "c"], nulls="keep", validity="m")}, {}),
+    ({"x": ["p", "b"], "y": ["p"]}, {"nulls": {"p": 3, "b": "nan"}}),
 ]
 
 

@@ -290,7 +290,6 @@ class TestColumns:
         [
             (pa.array([{"x": 1}]), "to_tensors|one by one"),
             (pa.array(["a"]), "to_ragged"),
-            (pa.array([[1.0, 2.0]], pa.list_(pa.float64(), 2)), "columns="),
             (pa.array([b"ab"], pa.binary(2)), "columns="),
             (pa.array([[1]]), "to_ragged"),
         ],

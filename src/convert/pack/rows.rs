@@ -58,6 +58,16 @@ impl<'a> Rows<'a> {
         Rows { start: self.start.wrapping_add(first * self.stride), count, ..*self }
     }
 
+    /// Returns some bytes of each row, from `start` on; rows without bytes where there are fewer.
+    ///
+    /// # Safety
+    /// No other reference uses these bytes at the same time.
+    pub(crate) unsafe fn behind(&self, start: usize, width: usize) -> Rows<'_> {
+        let fits = start.checked_add(width).is_some_and(|end| end <= self.width);
+        let (start, width) = if fits { (start, width) } else { (0, 0) };
+        Rows { start: self.start.wrapping_add(start), width, ..*self }
+    }
+
     /// Where the first row starts.
     pub(crate) fn start(&self) -> *mut u8 {
         self.start
