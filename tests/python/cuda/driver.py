@@ -364,6 +364,13 @@ def fail_from(function: str, nth: int, code: int) -> None:
     lib.simulated_cuda_fail_from(function.encode(), U64(nth), ctypes.c_uint(code))
 
 
+def fail_nothing() -> None:
+    """Has no call fail any more that was told to and has not come yet."""
+    lib = simulated()
+    assert lib is not None
+    lib.simulated_cuda_fail_nothing()
+
+
 def run_all() -> None:
     """Runs whatever can run. Nobody learns of it."""
     lib = simulated()

@@ -121,7 +121,7 @@ class TestPlainMemory:
             driver.run_all()
             # Released behind what reads it.
             driver.synchronize()
-            assert of_device()["plain_used"] == 0
+            assert driver.soon(lambda: of_device()["plain_used"] == 0)
         assert driver.calls("cuMemAlloc_v2") - allocated == 1
         assert driver.calls("cuMemFree_v2") == freed
         assert waits.ours == 0
@@ -137,7 +137,7 @@ class TestPlainMemory:
         tensor = tensor_of(pool)
         small = ad.from_dlpack(fakes.Torch(pool, VALUES[:100], stream=driver.Stream().handle))
         ad.from_dlpack(tensor, copy=True, allocator="cuMemAlloc")
-        driver.settle()
+        driver.drain()
         copy = ad.from_dlpack(small, copy=True, allocator="cuMemAlloc")
         assert of_device()["plain_used"] < 1024
         assert contents(copy) == VALUES[:100].tobytes()
@@ -145,7 +145,7 @@ class TestPlainMemory:
     def test_to_free_it_fails(self, pool: fakes.Pool) -> None:
         tensor = tensor_of(pool)
         ad.from_dlpack(tensor, copy=True, allocator="cuMemAlloc")
-        driver.settle()
+        driver.drain()
         driver.fail("cuMemFree_v2", 1, 999)
         with pytest.raises(BufferError, match="cuMemFree_v2 failed with code 999"):
             ad.empty_cache()
@@ -161,7 +161,7 @@ class TestPlainMemory:
         found = of_device()
         assert (found["plain_used"], found["pool_used"]) == (BYTES, 0)
         del copy
-        driver.settle()
+        driver.drain()
         ad.empty_cache()
         assert (of_device()["plain_used"], of_device()["plain_kept"]) == (0, 0)
 

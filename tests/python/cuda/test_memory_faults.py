@@ -120,9 +120,8 @@ def sweep(source: str, function: str, failing: Callable[[int], None]) -> int:
         with suppress(BufferError):
             ad.empty_cache()
     assert nth < 199, "it is called all the time"
-    # Those that are still to come may be in the first of these.
-    for _ in range(3):
-        attempt(source)
+    # Its turn did not come, and would in a later call: threads free memory at any time.
+    driver.fail_nothing()
     assert attempt(source)
     assert driver.has_current_context() is False
     return failures

@@ -9,13 +9,15 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::context::Thread;
 use crate::error::{Error, Outcome};
-use crate::settings::Schedule;
+use crate::settings::{Schedule, slow_threads};
 use crate::state::{CHANGED, State, lock};
 
 /// The process that called `cuInit`, readable without the lock: after a fork some other thread may hold it for ever.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 /// Set when the process exits: the driver answers nothing any more.
 static CLOSED: AtomicBool = AtomicBool::new(false);
+/// What the next late thread takes for a random number.
+static DRAWN: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
     /// The number of this thread, and the generation of the driver that gave it.
@@ -100,7 +102,10 @@ impl Drop for Call {
 
 /// Runs one driver call and answers with its code.
 pub(crate) fn enter(name: &'static str, body: impl FnOnce(&mut Call) -> Outcome) -> u32 {
-    match checked(name, body) {
+    be_late();
+    let outcome = checked(name, body);
+    be_late();
+    match outcome {
         Ok(()) => 0,
         Err(error) => error.0,
     }
@@ -130,6 +135,16 @@ fn checked(name: &'static str, body: impl FnOnce(&mut Call) -> Outcome) -> Outco
         call.run_some();
     }
     body(&mut call)
+}
+
+/// Has a thread that is not the first wait for a while, if that is asked for: what relies on its speed then fails.
+fn be_late() {
+    let longest = slow_threads();
+    if !longest.is_zero() && THREAD.get().is_none_or(|(_, number)| number != 0) {
+        // Multiples of an odd number: each is drawn once before one comes again.
+        let drawn = DRAWN.fetch_add(0x9E37_79B9, Ordering::Relaxed);
+        std::thread::sleep(longest.mul_f64(f64::from(drawn) / f64::from(u32::MAX)));
+    }
 }
 
 /// Counts a call that needs nothing of the driver, and says whether it is told to fail.

@@ -60,6 +60,11 @@ impl Injection {
         self.failures.push(failure);
     }
 
+    /// Nothing fails any more that was told to.
+    pub(crate) fn clear(&mut self) {
+        self.failures.clear();
+    }
+
     /// How often `function` was called; `*` asks for all calls.
     pub(crate) fn calls(&self, function: &str) -> u64 {
         if function == "*" { self.all } else { self.calls.get(function).copied().unwrap_or(0) }
@@ -105,6 +110,9 @@ mod tests {
         assert_eq!(injection.count("cuInit"), None);
         injection.add("*", 1, false, 700);
         assert_eq!(injection.count("cuDeviceGet"), Some(Error::ILLEGAL_ADDRESS));
+        assert_eq!(injection.count("cuDeviceGet"), None);
+        injection.add("*", 1, true, 700);
+        injection.clear();
         assert_eq!(injection.count("cuDeviceGet"), None);
     }
 

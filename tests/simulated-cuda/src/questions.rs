@@ -104,6 +104,12 @@ pub unsafe extern "C" fn simulated_cuda_fail_from(function: *const c_char, nth: 
     ask(|call| call.injection.add(&function, nth, true, code));
 }
 
+/// Lets nothing fail any more that was told to.
+#[unsafe(no_mangle)]
+pub extern "C" fn simulated_cuda_fail_nothing() {
+    ask(|call| call.injection.clear());
+}
+
 /// From now on the calls of this thread neither count nor are told to fail (1), or both (0): a test's own are between the
 /// two.
 #[unsafe(no_mangle)]

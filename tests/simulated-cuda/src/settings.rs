@@ -3,6 +3,8 @@
 use std::env;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::time::Duration;
 
 use crate::inject::Failure;
 
@@ -70,6 +72,12 @@ impl Settings {
             report_at_exit: parsed("REPORT_AT_EXIT", false, flag),
         }
     }
+}
+
+/// How long a call of any thread but the first waits before it begins and before it returns, at most. It is asked for without the lock.
+pub(crate) fn slow_threads() -> Duration {
+    static MICROSECONDS: OnceLock<u64> = OnceLock::new();
+    Duration::from_micros(*MICROSECONDS.get_or_init(|| parsed("SLOW_THREADS", 0, |text| text.parse().ok())))
 }
 
 fn flag(text: &str) -> Option<bool> {
