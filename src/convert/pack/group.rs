@@ -1,6 +1,7 @@
 //! Packs columns whose elements fill at most one cache line per row, 64 rows at a time.
 
 use std::mem::MaybeUninit;
+use std::ops::Range;
 
 use super::interleave::{Lanes, interleave_kernel};
 use super::isa::BLOCK_ROWS;
@@ -60,6 +61,8 @@ pub(super) struct LaneGroup<'a> {
     pub(super) stream: bool,
     /// Bytes of the first columns, if lines contain the last columns of a row and the first ones of the next.
     pub(super) head: Option<usize>,
+    /// The lanes that are prefetched while the last rows of these are read, and their first row: by default, more of these.
+    pub(super) next: Option<(&'a [Lane<'a>], usize)>,
 }
 
 impl<'a> LaneGroup<'a> {
@@ -164,7 +167,8 @@ impl<'a> LaneGroup<'a> {
         }
         let Some(lanes) = loads.all_in_place(first) else { return 0 };
         let turn = self.turn(scratch.before, &mut scratch.after);
-        let tiles = self.tiles(&lanes, loads, (first, rows), out, turn);
+        let next = self.next_lanes(loads, first..first + rows);
+        let tiles = Tiles { next: next.as_ref(), ..self.tiles(&lanes, loads, (first, rows), out, turn) };
         // SAFETY: the first `rows` rows, a multiple of 64, of `out` and of the columns; each has room for the group,
         // which is a line. For `Isa::Portable`, which takes 64 rows only, `loads` has nothing in place.
         let fits = unsafe { transpose(self.isa, self.size, &tiles) };
@@ -191,12 +195,20 @@ impl<'a> LaneGroup<'a> {
         turn: Option<Turn>,
     ) -> Tiles<'b> {
         let (loads, start, stride) = (loads.made(), out.start(), out.stride());
+        Tiles { lanes, loads, first, turn, rows, next: None, out: start, stride, stream: self.stream, ahead: &[] }
+    }
+
+    /// Returns where the lanes start that are prefetched behind the end of these rows; `None` if lanes are not prefetched.
+    fn next_lanes(&self, loads: &Loads<'_>, rows: Range<usize>) -> Option<[*const u8; LANES]> {
+        let mut next = loads.all_in_place(rows.end)?;
         // Columns of NumPy start in the middle of a cache line, so each 64-byte load reads two lines. A prefetch costs such
         // loads more than it saves.
-        let in_lines = || lanes.iter().all(|lane| lane.addr().is_multiple_of(LINE));
-        let pays = self.isa == Isa::Avx512 && (loads.is_some() || in_lines());
-        let prefetch = rows > BLOCK_ROWS && pays;
-        Tiles { lanes, loads, first, turn, rows, prefetch, out: start, stride, stream: self.stream, ahead: &[] }
+        let in_lines = || next.iter().all(|lane| lane.addr().is_multiple_of(LINE));
+        let pays = self.isa == Isa::Avx512 && rows.len() > BLOCK_ROWS && (loads.made().is_some() || in_lines());
+        if let Some((lanes, row)) = self.next.filter(|_| pays) {
+            next.iter_mut().zip(lanes).for_each(|(start, lane)| *start = lane.stored_at(row));
+        }
+        pays.then_some(next)
     }
 
     /// Returns how tiles of whole blocks load the lanes.

@@ -232,8 +232,10 @@ impl Packer<'_> {
             // SAFETY: `room`: `pages` has either no bytes or all of dense rows, every one of which is to be written;
             // runs follow each other, so that none of the rows from `start` on is written yet.
             unsafe { pages.make(out.part(end..end).start()) };
-            for column in self.group_starts() {
-                let group = self.group(column, stream);
+            let mut columns = self.group_starts().peekable();
+            while let Some(column) = columns.next() {
+                let next = columns.peek().map_or((0, first + end), |next| (*next, first + start));
+                let group = LaneGroup { next: Some((self.line(next.0), next.1)), ..self.group(column, stream) };
                 let out = out.behind(column * self.size).part(start..end);
                 // SAFETY: `columns` and `room` for rows `start..end` and for the group's columns, of which there is at
                 // least one; `isa` is promised, and what `stream` asks of rows.
@@ -287,7 +289,9 @@ impl Packer<'_> {
             return Ok(0);
         }
         let ends: SmallVec<[Lane<'_>; LANES]> = head.iter().chain(tail).copied().collect();
-        let ends = LaneGroup { isa: self.isa, lanes: &ends, size: self.size, stream: true, head: Some(skip) };
+        let ends =
+            LaneGroup { isa: self.isa, lanes: &ends, size: self.size, stream: true, head: Some(skip), next: None };
+        let body = Packer { lanes: body, ..*self };
         let (mut scratch, run) = (Scratch::new(), self.run(out.stride()));
         let mut pages = Pages::new(out.start().wrapping_add(skip), out.count() * out.stride() - skip);
         for start in (0..out.count()).step_by(run) {
@@ -298,7 +302,8 @@ impl Packer<'_> {
             let out = out.part(start..end);
             // SAFETY: `columns` and `room` for the lines inside a row: `skip` bytes into it a line starts, and `body`
             // is whole lines, as head and tail make one.
-            unsafe { Packer { lanes: body, ..*self }.groups(first + start, out.behind(skip), true) }?;
+            unsafe { body.groups(first + start, out.behind(skip), true) }?;
+            let ends = LaneGroup { next: Some((body.line(0), first + end)), ..ends };
             // SAFETY: the group's `head` clauses: head and tail fill a line, `isa` and `size` were checked above, runs
             // are multiples of 64 rows and share the scratch. Each line has the end of a row and the head of the next,
             // which `room` covers; the one before the first row is not written.
@@ -324,8 +329,12 @@ impl Packer<'_> {
 
     /// Returns as many columns as a line has, from this one on.
     fn group(&self, column: usize, stream: bool) -> LaneGroup<'_> {
+        LaneGroup { isa: self.isa, lanes: self.line(column), size: self.size, stream, head: None, next: None }
+    }
+
+    /// The columns of a line, from this one on.
+    fn line(&self, column: usize) -> &[Lane<'_>] {
         let end = self.lanes.len().min(column + LINE / self.size);
-        let lanes = self.lanes.get(column..end).unwrap_or(&[]);
-        LaneGroup { isa: self.isa, lanes, size: self.size, stream, head: None }
+        self.lanes.get(column..end).unwrap_or(&[])
     }
 }

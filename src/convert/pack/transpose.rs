@@ -42,8 +42,8 @@ pub(super) struct Tiles<'a> {
     pub(super) turn: Option<Turn>,
     /// The number of rows: 64, or a multiple of 64 if all lanes are read in place.
     pub(super) rows: usize,
-    /// Whether to prefetch lanes that are read in place. Only AVX-512 does.
-    pub(super) prefetch: bool,
+    /// The addresses of the lanes that are read after these, if lanes are prefetched: those read in place, with AVX-512.
+    pub(super) next: Option<&'a [*const u8; LANES]>,
     /// The address of the first row's line.
     pub(super) out: *mut u8,
     /// Bytes from one row to the next. If it is less than a line, the next row overwrites the surplus of this one.
@@ -61,16 +61,24 @@ impl Tiles<'_> {
         self.out.wrapping_add(row * self.stride)
     }
 
-    /// Prefetches the lines of so many rows of lanes that are read in place.
+    /// Prefetches the lines of so many rows of lanes that are read in place: a line of lanes that have the result's dtype.
     #[inline(always)]
     pub(super) fn fetch_in_place(&self, row: usize, rows: usize, size: usize) {
-        if !self.prefetch {
+        let Some(next) = self.next else { return };
+        let ahead = |stored: usize| ahead(self.lanes, next, row * stored, self.rows * stored);
+        let Some(loads) = self.loads else {
+            let (lanes, at) = ahead(size);
+            for lane in lanes.iter().take(LINE / size) {
+                prefetch_to_second(lane.wrapping_add(at));
+            }
             return;
-        }
-        for (index, lane) in self.lanes.iter().take(LINE / size).enumerate() {
-            let stored = self.loads.and_then(|loads| loads.get(index)).map_or(size, |load| load.stored.bytes(size));
+        };
+        for (index, load) in loads.iter().enumerate().take(LINE / size) {
+            let stored = load.stored.bytes(size);
+            let (lanes, at) = ahead(stored);
+            let Some(lane) = lanes.get(index) else { return };
             for line in (0..rows * stored).step_by(LINE) {
-                prefetch_to_second(lane.wrapping_add(row * stored + line + FAR));
+                prefetch_to_second(lane.wrapping_add(at + line));
             }
         }
     }
@@ -86,6 +94,19 @@ impl Tiles<'_> {
             prefetch(start.wrapping_add(line * LINE));
         }
     }
+}
+
+/// Returns where lanes are prefetched while byte `at` of lanes of so many bytes is read: `FAR` bytes ahead, which is in the next
+/// lanes at their end. The memory behind these lanes is read after all other columns, when the cache has lost it.
+#[inline(always)]
+fn ahead<'a>(
+    lanes: &'a [*const u8; LANES],
+    next: &'a [*const u8; LANES],
+    at: usize,
+    bytes: usize,
+) -> (&'a [*const u8; LANES], usize) {
+    let at = at + FAR;
+    if at < bytes { (lanes, at) } else { (next, at - bytes) }
 }
 
 /// Writes rows, the lowest first, a line each: of 16 lanes of 4-byte elements, 8 of 8 bytes, or 4 of 16 bytes. Returns
@@ -154,4 +175,20 @@ pub(super) unsafe fn quads(isa: Isa, tiles: &Tiles<'_>) -> bool {
         _ => unsafe { portable::<4, 4>(tiles) },
     }
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn behind_their_end_lanes_are_prefetched_from_the_next_ones() {
+        let memory = [0_u8; 2];
+        let [lanes, next] = memory.each_ref().map(|start| [std::ptr::from_ref(start); LANES]);
+        let ahead = |at| ahead(&lanes, &next, at, 2 * FAR);
+        assert_eq!(ahead(0), (&lanes, FAR));
+        assert_eq!(ahead(FAR - LINE), (&lanes, 2 * FAR - LINE));
+        assert_eq!(ahead(FAR), (&next, 0));
+        assert_eq!(ahead(2 * FAR - LINE), (&next, FAR - LINE));
+    }
 }

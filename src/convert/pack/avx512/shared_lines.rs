@@ -114,10 +114,11 @@ pub(in super::super) unsafe fn shared_lines(block: &SharedLines<'_>, merges: &Me
     let (groups, rest) = block.columns.as_chunks::<LANES4>();
     let mut before = block.heads;
     for (number, group) in groups.iter().enumerate() {
+        let ahead = Ahead::new(block, groups, number);
         if number == 0 {
             for row in (0..block.rows + LANES4).step_by(LANES4) {
                 // SAFETY: `columns`: 16 rows from `row` on, as `row` is at most `block.rows`.
-                let lines = unsafe { tile(block, group, row) };
+                let lines = unsafe { tile(block, group, ahead, row) };
                 for line in 0..LANES4 {
                     // SAFETY: `heads` has a line for each of these rows, each at the start of one.
                     unsafe { _mm512_store_ps(at(block.heads, row + line), lines[line]) };
@@ -127,7 +128,7 @@ pub(in super::super) unsafe fn shared_lines(block: &SharedLines<'_>, merges: &Me
         }
         for row in (0..block.rows).step_by(LANES4) {
             // SAFETY: `columns`: 16 rows from `row` on.
-            let lines = unsafe { tile(block, group, row) };
+            let lines = unsafe { tile(block, group, ahead, row) };
             let mut out = block.row(row).wrapping_add((number - 1) * LINE);
             for line in 0..LANES4 {
                 // SAFETY: `before` is `heads` or `tiles`: this row's line was written there for the group before.
@@ -160,6 +161,7 @@ unsafe fn ends(block: &SharedLines<'_>, merges: &Merges, columns: &[*const u8], 
         if few {
             let mut lanes = [_mm512_setzero_ps(); 4];
             for (lane, column) in lanes.iter_mut().zip(columns) {
+                prefetch_to_second(column.wrapping_add((block.first + row) * 4 + FAR));
                 // SAFETY: `columns`: 16 rows from `row` on.
                 *lane = unsafe { load(block, *column, row) };
             }
@@ -171,6 +173,7 @@ unsafe fn ends(block: &SharedLines<'_>, merges: &Merges, columns: &[*const u8], 
         } else {
             let mut lanes = [_mm512_setzero_ps(); LANES4];
             for (lane, column) in lanes.iter_mut().zip(columns) {
+                prefetch_to_second(column.wrapping_add((block.first + row) * 4 + FAR));
                 // SAFETY: `columns`: 16 rows from `row` on.
                 *lane = unsafe { load(block, *column, row) };
             }
@@ -200,15 +203,47 @@ unsafe fn ends(block: &SharedLines<'_>, merges: &Merges, columns: &[*const u8], 
     }
 }
 
+/// The columns that are prefetched at the end of a group, and their first row.
+#[derive(Clone, Copy)]
+struct Ahead<'a> {
+    columns: &'a [*const u8; LANES4],
+    first: usize,
+}
+
+impl<'a> Ahead<'a> {
+    /// Those that are read after a group. What follows the group in memory is read after all other columns, when the cache may
+    /// have lost it; in short blocks it is soon enough.
+    #[inline(always)]
+    fn new(block: &SharedLines<'_>, groups: &'a [[*const u8; LANES4]], number: usize) -> Option<Self> {
+        let behind = block.first + block.rows;
+        let is_long = block.rows * 4 > 2 * FAR;
+        match groups.get(number + 1).filter(|_| is_long) {
+            Some(next) => Some(Self { columns: next, first: block.first }),
+            None => groups.get(if is_long { 0 } else { number }).map(|columns| Self { columns, first: behind }),
+        }
+    }
+}
+
 /// The lines of 16 rows, of 16 columns.
 ///
 /// # Safety
 /// The columns have 16 rows of the block from `row` on; the processor has AVX-512F.
 #[inline]
 #[target_feature(enable = "avx512f")]
-unsafe fn tile(block: &SharedLines<'_>, columns: &[*const u8; LANES4], row: usize) -> [__m512; LANES4] {
+unsafe fn tile(
+    block: &SharedLines<'_>,
+    columns: &[*const u8; LANES4],
+    ahead: Option<Ahead<'_>>,
+    row: usize,
+) -> [__m512; LANES4] {
+    let far = row + FAR / 4;
+    let (fetched, from) = match ahead {
+        Some(ahead) if far >= block.rows => (ahead.columns, ahead.first + far - block.rows),
+        _ => (columns, block.first + far),
+    };
     let mut lanes = [_mm512_setzero_ps(); LANES4];
     for lane in 0..LANES4 {
+        prefetch_to_second(fetched[lane].wrapping_add(from * 4));
         // SAFETY: the column has 16 rows from `row` on.
         lanes[lane] = unsafe { load(block, columns[lane], row) };
     }
@@ -223,7 +258,6 @@ unsafe fn tile(block: &SharedLines<'_>, columns: &[*const u8; LANES4], row: usiz
 #[target_feature(enable = "avx512f")]
 unsafe fn load(block: &SharedLines<'_>, column: *const u8, row: usize) -> __m512 {
     let start = column.wrapping_add((block.first + row) * 4);
-    prefetch_to_second(start.wrapping_add(FAR));
     // SAFETY: 16 elements of 4 bytes, of any alignment.
     unsafe { _mm512_loadu_ps(start.cast()) }
 }
@@ -232,4 +266,25 @@ unsafe fn load(block: &SharedLines<'_>, column: *const u8, row: usize) -> __m512
 #[inline(always)]
 fn at(lines: *mut u8, row: usize) -> *mut f32 {
     lines.wrapping_add(row * LINE).cast()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_is_followed_by_the_next_one_and_the_last_by_the_next_block() {
+        let columns = [std::ptr::null(); 3 * LANES4];
+        let (groups, _) = columns.as_chunks::<LANES4>();
+        let followed = |rows, number| {
+            let out = Target::new(std::ptr::null_mut(), 4 * columns.len(), 0);
+            let (heads, tiles) = (std::ptr::null_mut(), std::ptr::null_mut());
+            let block = SharedLines { columns: &columns, first: 4096, rows, out, heads, tiles };
+            let ahead = Ahead::new(&block, groups, number).unwrap();
+            (groups.iter().position(|group| std::ptr::eq(group, ahead.columns)).unwrap(), ahead.first)
+        };
+        assert_eq!([0, 1, 2].map(|number| followed(1024, number)), [(1, 4096), (2, 4096), (0, 5120)]);
+        // Shorter than what is fetched ahead: each group goes on in the next block.
+        assert_eq!([0, 1, 2].map(|number| followed(64, number)), [(0, 4160), (1, 4160), (2, 4160)]);
+    }
 }
