@@ -5,6 +5,7 @@ mod explained;
 mod explained_groups;
 mod paths;
 mod plan;
+mod planned;
 mod planned_rows;
 mod results;
 mod rows;
@@ -32,10 +33,11 @@ use crate::column::{Shared, check_types, chunks_to_tensor_by, chunks_to_tensor_i
 use crate::convert::{matrix_stride, row_stride};
 use crate::device::Device;
 use crate::error::{Error, Remedy, Result};
-use crate::explain::{Report, explain, explain_matrix, explain_matrix_schema, explain_padded, explain_stream};
+use crate::explain::{Report, explain, explain_matrix, explain_matrix_schema, explain_parts, explain_stream};
 use crate::matrix::{convert_matrix, convert_result, each_result, work_here, write_matrix};
 #[cfg(feature = "python")]
 use crate::ragged::check_ragged;
+use crate::ragged::{PlannedPadded, plan_padded_type};
 #[cfg(feature = "python")]
 use crate::spec::CopyMode;
 use crate::spec::{Conversion, MatrixOptions, MemoryOrder, Pad, ResultSpec, Selection, is_struct};
@@ -207,7 +209,12 @@ impl Conversion {
         self.check_columns(field)?;
         if let Some(pad) = pad {
             self.check_padded()?;
-            return Ok(explain_padded(field, chunks, device, pad, &self.of(field.name())));
+            let options = &self.of(field.name());
+            let parts = match chunks {
+                Some(chunks) => PlannedPadded::new(field, chunks, pad, options).and_then(|rows| rows.parts()),
+                None => plan_padded_type(field, device, pad, options),
+            };
+            return Ok(explain_parts(field, device, parts));
         }
         self.refuse_columns(field)?;
         let of = |column: &str| self.of(column);
@@ -278,7 +285,7 @@ impl Conversion {
         }
         let there = self.bring(chunks, run)?;
         let tensor = there.conversion.convert_whole_there(field, &there.chunks, run)?;
-        self.send_one(there.owned(tensor), run.worker)
+        self.send_one(there.owned_tensor(tensor), run.worker)
     }
 
     /// As [`Conversion::convert_whole`], of data where it is converted: the result stays there.
@@ -319,7 +326,7 @@ impl Conversion {
         let (mut names, mut tensors) = (Vec::new(), Vec::new());
         there.conversion.convert_each_there(field, &there.chunks, run, |name, tensor| {
             names.push(name.to_owned());
-            tensors.push(there.owned(tensor));
+            tensors.push(there.owned_tensor(tensor));
             Ok::<(), Error>(())
         })?;
         let tensors = self.send(tensors, run.worker)?;

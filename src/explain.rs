@@ -8,13 +8,10 @@ mod unread;
 
 use arrow_schema::{DataType, FieldRef};
 
-pub(crate) use matrix::{
-    explain_groups, explain_matrix, explain_matrix_schema, explain_planned_matrix, explain_planned_validity,
-    explain_validity,
-};
-pub(crate) use ragged::{explain_padded, explain_planned_padded, explain_planned_ragged};
+pub(crate) use matrix::{explain_groups, explain_matrix, explain_matrix_schema, explain_result, explain_validity};
+pub(crate) use ragged::{explain_batch, explain_parts, explain_parts_as};
 pub use report::{Report, ReportRow};
-pub(crate) use unread::{explain_rows, explain_stream};
+pub(crate) use unread::explain_stream;
 
 use crate::arrow::DeviceArray;
 use crate::column::{ColumnRef, PlannedColumn, check_types, require_host, to_arrow, with_planned};
@@ -40,7 +37,7 @@ pub(crate) fn explain(
     check_types(field, chunks)?;
     if is_ragged(field) && options(field.name()).categories.is_none() {
         let plans = plan_parts(field, chunks, &options(field.name()));
-        return Ok(ragged::report(field, DeviceArray::device_of(chunks), plans));
+        return Ok(explain_parts(field, DeviceArray::device_of(chunks), plans));
     }
     report(field, columns, |index, column| {
         let options = options(column.name());
@@ -59,7 +56,7 @@ pub(crate) fn explain(
 }
 
 /// Explains a column that was planned.
-pub(crate) fn explain_planned(device: Device, planned: &PlannedColumn<'_>) -> Report {
+fn explain_planned(device: Device, planned: &PlannedColumn<'_>) -> Report {
     let mut row = ReportRow { device, ..ReportRow::new(planned.spec().field()) };
     row.fill(|row| {
         row.describe_spec(planned.spec());
@@ -78,7 +75,7 @@ pub(crate) fn explain_schema(
     options: impl Fn(&str) -> Options,
 ) -> Result<Report> {
     if is_ragged(field) && options(field.name()).categories.is_none() {
-        return Ok(ragged::report(field, Device::CPU, plan_schema(field, &options(field.name()), true)));
+        return Ok(explain_parts(field, Device::CPU, plan_schema(field, &options(field.name()), true)));
     }
     report(field, columns, |_, column| {
         let options = options(column.name());

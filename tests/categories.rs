@@ -210,7 +210,10 @@ fn encoding_is_a_copy_that_is_planned_logged_and_refused() {
         (report.rows[0].how(), report.rows[0].steps.as_slice()),
         ("copy", &["encoded by 3 categories".to_owned()][..])
     );
-    assert_eq!((plan.bytes(), plan.run().unwrap()[0].1.as_slice::<i32>().unwrap()), (8, &[1, 0][..]));
+    assert_eq!(
+        (plan.bytes(), plan.run().unwrap()[0].1.as_tensor().unwrap().as_slice::<i32>().unwrap()),
+        (8, &[1, 0][..])
+    );
     let log = CopyLog::new();
     log.track(|| encode().to_tensor(&column)).unwrap();
     let entries = log.entries();

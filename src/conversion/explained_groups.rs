@@ -2,15 +2,15 @@
 
 use arrow_schema::FieldRef;
 
+use super::planned_rows::{PlannedRows, padded_parts};
 use super::varied::VariedGroup;
 use crate::arrow::DeviceArray;
 use crate::column::check_types;
 use crate::device::Device;
-use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::explain::{Report, ReportRow, explain_groups, explain_padded, explain_rows};
-use crate::plan::Action;
-use crate::spec::{Conversion, CopyMode, Group, GroupForm, Options, Pad, require_columns, select};
+use crate::explain::{Report, ReportRow, explain_batch, explain_groups, explain_parts_as};
+use crate::ragged::{Part, lengths_of_type, plan_padded_type, plan_ragged_type};
+use crate::spec::{Conversion, CopyMode, Group, GroupForm, require_columns, select};
 
 impl Conversion {
     /// Explains the conversion into named groups, of these chunks, or of any data of this field on a device if they are `None`.
@@ -32,97 +32,64 @@ impl Conversion {
             if own.has_fixed_rows() {
                 return Ok(all.and(explain_groups(field, chunks, std::slice::from_ref(group), &self.matrix(), self)?));
             }
-            let rows = VariedGroup::new(self, field, name, own)
-                .and_then(|group| self.explain_varied(&group, chunks, device))
-                .unwrap_or_else(|error| vec![refused(name, field, own, error)]);
-            let mut report = Report { rows, ..Report::default() };
-            for row in &mut report.rows {
-                row.error = row.error.take().map(|error| error.in_group(name));
-            }
-            Ok(all.and(report))
+            let report = VariedGroup::new(self, field, name, own).map(|group| match chunks {
+                Some(chunks) => group.report(device, group.plan(chunks, self.copy).as_ref().map_err(Clone::clone)),
+                None => group.report_type(device, self.copy),
+            });
+            Ok(all.and(report.unwrap_or_else(|error| refused(name, field, own, error))))
         })
     }
+}
 
-    fn explain_varied(
-        &self,
-        group: &VariedGroup,
-        chunks: Option<&[DeviceArray]>,
-        device: Device,
-    ) -> Result<Vec<ReportRow>> {
-        let parts = chunks.map(|chunks| chunks.iter().map(|chunk| group.part_of(chunk)).collect::<Result<Vec<_>>>());
-        let parts = parts.transpose()?;
-        match group.group.form() {
-            GroupForm::Padded(pad) => Ok(padded_rows(group, parts.as_deref(), device, pad, &group.options)),
-            GroupForm::Arrow => Ok(vec![batch_row(group, parts.as_deref(), device, self.copy)]),
-            _ => {
-                let mut rows = explain_rows(&group.field, parts.as_deref(), device, &group.options)?.rows;
-                for row in &mut rows {
-                    let part = row.column.strip_prefix(group.field.name().as_str()).unwrap_or(&row.column);
-                    row.column = format!("{}{part}", group.name);
-                }
-                Ok(rows)
+impl VariedGroup {
+    /// Reports what its plan will do.
+    pub(super) fn report(&self, device: Device, planned: Result<&PlannedRows>) -> Report {
+        match planned {
+            Ok(PlannedRows::Arrow(batch)) => {
+                explain_batch(&self.name, &self.field, device, Some(&batch.plan), batch.copy)
             }
+            rows => self.parts_report(device, rows.and_then(PlannedRows::parts)),
         }
     }
-}
 
-/// The matrix, and the validity and the lengths that are asked for. Validity is always made beside the matrix.
-fn padded_rows(
-    group: &VariedGroup,
-    parts: Option<&[DeviceArray]>,
-    device: Device,
-    pad: Pad,
-    options: &Options,
-) -> Vec<ReportRow> {
-    let mut rows = explain_padded(&group.field, parts, device, pad, options).rows.into_iter();
-    let Some(mut matrix) = rows.next() else { return Vec::new() };
-    matrix.column.clone_from(&group.name);
-    let mut validity = rows.next();
-    let lengths = group.group.lengths_name().map(|name| {
-        let mut row = ReportRow::of_type(name.to_owned(), String::new());
-        let extent = matrix.shape.first().copied().flatten();
-        (row.dtype, row.shape, row.device) = (Some(DType::Int64), vec![extent], matrix.device);
-        row.steps = vec![Action::CountLengths.to_string()];
-        row.bytes = extent.and_then(|rows| usize::try_from(rows).ok()).unwrap_or(0).saturating_mul(8);
-        row.error.clone_from(&matrix.error);
-        row
-    });
-    if let (Some(row), None) = (&validity, group.group.validity_name()) {
-        matrix.bytes = matrix.bytes.saturating_add(row.bytes);
-        validity = None;
+    /// Reports what would be done to any data on this device.
+    fn report_type(&self, device: Device, copy: CopyMode) -> Report {
+        let Self { field, options, .. } = self;
+        let parts = match self.group.form() {
+            GroupForm::Arrow => return explain_batch(&self.name, field, device, None, copy),
+            GroupForm::Padded(pad) => plan_padded_type(field, device, pad, options).map(|both| {
+                let lengths = self.group.lengths_name().map(|_| {
+                    let error = both.first().and_then(|matrix| matrix.error.clone());
+                    Part { error, ..lengths_of_type(field) }
+                });
+                padded_parts(both, self.group.validity_name().is_some(), lengths)
+            }),
+            _ => plan_ragged_type(field, device, options),
+        };
+        self.parts_report(device, parts)
     }
-    if let (Some(row), Some(name)) = (&mut validity, group.group.validity_name()) {
-        name.clone_into(&mut row.column);
-    }
-    std::iter::once(matrix).chain(validity).chain(lengths).collect()
-}
 
-/// The batch of a group of Arrow columns.
-fn batch_row(group: &VariedGroup, parts: Option<&[DeviceArray]>, device: Device, copy: CopyMode) -> ReportRow {
-    let mut row = ReportRow::of_type(group.name.clone(), group.field.data_type().to_string());
-    row.device = parts.map_or(device, DeviceArray::device_of);
-    let Some(parts) = parts else {
-        row.shape = vec![None];
-        let joined = copy != CopyMode::Never;
-        row.steps = joined.then(|| Action::JoinRows.to_string()).into_iter().collect();
-        (row.at_most, row.view) = (joined && copy == CopyMode::IfNeeded, false);
-        row.refused_if = (!joined).then(|| "rows are in several chunks".to_owned()).into_iter().collect();
-        return row;
-    };
-    row.shape = vec![i64::try_from(parts.iter().map(DeviceArray::len).sum::<usize>()).ok()];
-    match group.batch_action(parts, copy) {
-        Ok(None) => row.view = true,
-        Ok(Some((action, bytes))) => (row.steps, row.bytes) = (vec![action.to_string()], bytes),
-        Err(error) => row.error = Some(error),
+    /// The rows of the parts, called as the results that they become.
+    fn parts_report(&self, device: Device, parts: Result<Vec<Part>>) -> Report {
+        let name = |part: Option<&str>| match (self.group.form(), part) {
+            (GroupForm::Padded(_), Some("validity")) => self.group.validity_name().unwrap_or_default().to_owned(),
+            (GroupForm::Padded(_), Some("lengths")) => self.group.lengths_name().unwrap_or_default().to_owned(),
+            (GroupForm::Ragged, Some(part)) => format!("{}.{part}", self.name),
+            _ => self.name.clone(),
+        };
+        let mut report = explain_parts_as(&self.field, device, parts, name);
+        for row in &mut report.rows {
+            row.error = row.error.take().map(|error| error.in_group(&self.name));
+        }
+        report
     }
-    row
 }
 
 /// The row of a group that is refused by its type.
-fn refused(name: &str, field: &FieldRef, group: &Group, error: Error) -> ReportRow {
+fn refused(name: &str, field: &FieldRef, group: &Group, error: Error) -> Report {
     let columns = select(field, Some(group.columns())).unwrap_or_default();
     let types: Vec<_> = columns.iter().map(|(_, column)| column.data_type().to_string()).collect();
     let mut row = ReportRow::of_type(name.to_owned(), types.join(", "));
-    row.error = Some(error);
-    row
+    row.error = Some(error.in_group(name));
+    Report { rows: vec![row], ..Report::default() }
 }

@@ -1,111 +1,140 @@
-//! Plans the conversion into rows of different lengths, padded or not, to be looked at and then run.
+//! [`PlannedRows`]: rows of different lengths, padded rows, or an Arrow batch, with their plan.
 
-use super::plan::{ConversionPlan, Planned};
-use crate::arrow::{Chunks, DeviceArray};
-use crate::device::Device;
-use crate::error::{Error, Result};
-use crate::explain::{Report, explain_planned_padded, explain_planned_ragged};
-use crate::matrix::work_here;
-use crate::ragged::{PlannedPadded, PlannedRagged, Ragged, plan_padded, plan_schema};
-use crate::spec::{Conversion, Pad};
-use crate::tensor::Tensor;
+use std::fmt;
 
-/// Planned rows, and where they are.
+use arrow_data::ArrayData;
+use arrow_schema::FieldRef;
+
+use super::converted::Converted;
+use crate::alloc::fallible;
+use crate::arrow::DeviceArray;
+use crate::convert::{bytes_of_rows, join_data};
+use crate::error::Result;
+use crate::plan::{Action, Plan};
+use crate::ragged::{Part, PlannedPadded, PlannedRagged, parts_of};
+use crate::spec::CopyMode;
+
+/// Rows that are about to be made: what will be done is decided, and no element was read.
 #[derive(Debug)]
-struct PlannedOn<P> {
-    device: Device,
-    rows: P,
+pub(crate) enum PlannedRows {
+    /// Values and offsets.
+    Ragged(Box<PlannedRagged>),
+    /// A matrix, and its validity and its lengths where they are asked for.
+    Padded { rows: PlannedPadded, has_validity: bool, has_lengths: bool },
+    /// An Arrow batch.
+    Arrow(PlannedBatch),
 }
 
-impl Planned<Ragged> for PlannedOn<PlannedRagged> {
-    fn report(&self, conversion: &Conversion) -> Report {
-        conversion.sent(explain_planned_ragged(self.device, &self.rows))
-    }
-
-    fn run(self: Box<Self>, conversion: &Conversion) -> Result<Ragged> {
-        conversion.send_rows(self.rows.run()?, &work_here)
-    }
-}
-
-impl Planned<(Tensor, Tensor)> for PlannedOn<PlannedPadded> {
-    fn report(&self, conversion: &Conversion) -> Report {
-        conversion.sent(explain_planned_padded(self.device, &self.rows))
-    }
-
-    fn run(self: Box<Self>, conversion: &Conversion) -> Result<(Tensor, Tensor)> {
-        conversion.send_pair(self.rows.run()?)
-    }
-}
-
-impl Conversion {
-    /// Plans [`Conversion::ragged`]: reads offsets and bitmaps of host memory once, and decides every step. Of a device, it reads no memory,
-    /// and only the type tells of elements.
+impl PlannedRows {
+    /// Refuses a copy that is not allowed, or that nothing makes.
     ///
     /// # Errors
-    /// As [`Conversion::ragged`], but for what values decide: a value that a cast cannot take.
-    ///
-    /// ```
-    /// use arrow_array::{ListArray, types::Int32Type};
-    /// use arrow_dlpack::{Conversion, DType};
-    ///
-    /// let rows = [vec![Some(1), Some(2)], vec![], vec![Some(3)]].map(Some);
-    /// let lists = ListArray::from_iter_primitive::<Int32Type, _, _>(rows);
-    /// let plan = Conversion::default().dtype(DType::Float32).plan_ragged(&lists)?;
-    /// assert_eq!(plan.report().rows.iter().map(|row| row.how()).collect::<Vec<_>>(), ["view", "copy"]);
-    /// assert_eq!(plan.bytes(), 12);
-    /// assert_eq!(plan.run()?.values().as_tensor().unwrap().as_slice::<f32>()?, [1.0, 2.0, 3.0]);
-    /// # Ok::<(), arrow_dlpack::Error>(())
-    /// ```
-    pub fn plan_ragged<'a>(
-        &self,
-        data: impl TryInto<Chunks<'a>, Error: Into<Error>>,
-    ) -> Result<ConversionPlan<Ragged>> {
-        let chunks = Chunks::of(data)?;
-        let (field, arrays) = (chunks.field(), chunks.arrays());
-        self.check_rows(field)?;
-        let check = |conversion: &Self| plan_schema(field, &conversion.of(field.name()), false).map(drop);
-        let explain = || self.explain_any(field, Some(arrays), None, DeviceArray::device_of(arrays));
-        let convert = |own: &Self, chunks: Chunks<'_>| own.ragged(chunks);
-        self.plan_by((field, arrays), check, explain, convert, |conversion, ()| {
-            let rows = PlannedRagged::new(field, arrays, &conversion.of(field.name()))?;
-            rows.refuse()?;
-            Ok(on(arrays, rows))
-        })
+    /// Names the column.
+    pub(super) fn refuse(&self) -> Result<()> {
+        match self {
+            Self::Ragged(rows) => rows.refuse(),
+            Self::Padded { rows, .. } => rows.refuse(),
+            Self::Arrow(batch) => batch.plan.refuse_steps(batch.copy),
+        }
     }
 
-    /// Plans [`Conversion::padded`]: reads offsets and bitmaps once, and decides every step.
+    /// Returns what will be done for each tensor of ragged or padded rows.
     ///
     /// # Errors
-    /// As [`Conversion::padded`], but for what values decide: a null element that is refused, a value that a cast cannot take.
+    /// For a null element that will be refused.
+    pub(super) fn parts(&self) -> Result<Vec<Part>> {
+        match self {
+            Self::Ragged(rows) => parts_of(rows),
+            Self::Padded { rows, has_validity, has_lengths } => {
+                let lengths = has_lengths.then(|| rows.lengths_part());
+                Ok(padded_parts(rows.parts()?, *has_validity, lengths))
+            }
+            Self::Arrow(_) => Ok(Vec::new()),
+        }
+    }
+
+    /// The result, and then its validity and its lengths, where they are asked for.
     ///
-    /// ```
-    /// use arrow_array::StringArray;
-    /// use arrow_dlpack::{Conversion, Pad, Scalar};
-    ///
-    /// let text = StringArray::from(vec!["to", "be"]);
-    /// let plan = Conversion::default().plan_padded(&text, Pad::new(Scalar::Int(0)).length(3))?;
-    /// assert_eq!((plan.bytes(), plan.run()?.0.as_slice::<u8>()?), (12, &b"to\0be\0"[..]));
-    /// # Ok::<(), arrow_dlpack::Error>(())
-    /// ```
-    pub fn plan_padded<'a>(
-        &self,
-        data: impl TryInto<Chunks<'a>, Error: Into<Error>>,
-        pad: Pad,
-    ) -> Result<ConversionPlan<(Tensor, Tensor)>> {
-        let chunks = Chunks::of(data)?;
-        let (field, arrays) = (chunks.field(), chunks.arrays());
-        self.check_rows(field)?;
-        let check = |conversion: &Self| plan_padded(field, None, pad, &conversion.of(field.name())).map(drop);
-        let explain = || self.explain_any(field, Some(arrays), Some(pad), DeviceArray::device_of(arrays));
-        let convert = move |own: &Self, chunks: Chunks<'_>| own.padded(chunks, pad);
-        self.plan_by((field, arrays), check, explain, convert, |conversion, ()| {
-            let rows = PlannedPadded::new(field, arrays, pad, &conversion.of(field.name()))?;
-            rows.refuse()?;
-            Ok(on(arrays, rows))
-        })
+    /// # Errors
+    /// As [`PlannedRows::refuse`]; for a null element that is refused, and a value that a cast cannot take; when memory cannot be had.
+    pub(super) fn run(self) -> Result<Vec<Converted>> {
+        match self {
+            Self::Ragged(rows) => rows.run().map(|rows| vec![rows.into()]),
+            Self::Arrow(batch) => batch.run().map(|batch| vec![Converted::Arrow(batch)]),
+            Self::Padded { rows, has_validity, has_lengths } => {
+                let (matrix, validity) = rows.run()?;
+                let lengths = has_lengths.then(|| rows.lengths()).transpose()?;
+                let validity = has_validity.then_some(validity);
+                Ok(std::iter::once(matrix).chain(validity).chain(lengths).map(Converted::Tensor).collect())
+            }
+        }
     }
 }
 
-fn on<P>(arrays: &[DeviceArray], rows: P) -> Box<PlannedOn<P>> {
-    Box::new(PlannedOn { device: DeviceArray::device_of(arrays), rows })
+/// The parts of a matrix that are asked for, of those of the matrix and of its validity. Validity is always made beside the matrix.
+pub(super) fn padded_parts(both: Vec<Part>, has_validity: bool, lengths: Option<Part>) -> Vec<Part> {
+    let mut parts = both;
+    if let (false, [matrix, validity]) = (has_validity, parts.as_mut_slice()) {
+        matrix.plan.bytes = matrix.plan.bytes.saturating_add(validity.plan.bytes);
+        parts.truncate(1);
+    }
+    parts.extend(lengths);
+    parts
+}
+
+/// Chunks that are about to become one Arrow batch: the only one that has rows, or a copy of all.
+pub(crate) struct PlannedBatch {
+    field: FieldRef,
+    pub(super) copy: CopyMode,
+    pub(super) plan: Plan,
+    batch: Batch,
+}
+
+enum Batch {
+    Only(DeviceArray),
+    Joined(Vec<ArrayData>),
+}
+
+impl fmt::Debug for PlannedBatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PlannedBatch").field("field", &self.field).field("plan", &self.plan).finish_non_exhaustive()
+    }
+}
+
+impl PlannedBatch {
+    /// Plans arrays of this field.
+    ///
+    /// # Errors
+    /// When several are on a device, or break the Arrow format.
+    pub(super) fn new(field: &FieldRef, chunks: &[DeviceArray], copy: CopyMode) -> Result<Self> {
+        let rows = chunks.iter().fold(0_usize, |rows, chunk| rows.saturating_add(chunk.len()));
+        let mut filled = chunks.iter().filter(|chunk| !chunk.is_empty());
+        let only = match (filled.next(), filled.next()) {
+            (first, None) if copy != CopyMode::Always => first.or(chunks.first()),
+            _ => None,
+        };
+        let (bytes, batch) = match only {
+            Some(only) => (None, Batch::Only(only.clone())),
+            None => {
+                let read = |chunk: &DeviceArray| chunk.to_arrow_unlogged().map(|array| array.to_data());
+                let read = fallible::collected(chunks.iter().map(read))?;
+                (Some(bytes_of_rows(&whole(&read))?), Batch::Joined(read))
+            }
+        };
+        let plan = Plan::of_bytes(rows, bytes.filter(|_| !chunks.is_empty()), Action::JoinRows);
+        Ok(Self { field: field.clone(), copy, plan, batch })
+    }
+
+    fn run(self) -> Result<DeviceArray> {
+        self.plan.refuse_steps(self.copy)?;
+        match self.batch {
+            Batch::Only(only) => Ok(only),
+            Batch::Joined(read) => join_data(&self.field, &whole(&read)),
+        }
+    }
+}
+
+/// All rows of arrays.
+fn whole(read: &[ArrayData]) -> Vec<(&ArrayData, std::ops::Range<usize>)> {
+    read.iter().map(|data| (data, 0..data.len())).collect()
 }

@@ -1,17 +1,17 @@
 //! Runs a [`Conversion`] into named results of any form, and validates it against a type.
 
-use std::collections::HashMap;
-
 use arrow_schema::FieldRef;
 
 use super::converted::Converted;
+use super::planned::Asked;
 use super::run::Run;
 use super::varied::VariedGroup;
 use crate::arrow::{Chunks, DeviceArray};
+use crate::dtype::DType;
 use crate::error::{Error, Remedy, Result};
 #[cfg(feature = "python")]
 use crate::spec::all_or_errors;
-use crate::spec::{Conversion, ResultSpec, Selection};
+use crate::spec::{Conversion, ResultSpec};
 
 impl Conversion {
     /// Converts an array, a batch, or the chunks of a column or a table into named results, as [`Conversion::to_tensors`], of groups of any
@@ -49,7 +49,16 @@ impl Conversion {
     /// # Errors
     /// As [`Conversion::check`]; tells the errors of both.
     pub(crate) fn check_results(&self, field: &FieldRef) -> Result<(Vec<ResultSpec>, Vec<VariedGroup>)> {
-        match (self.results(field, None), self.varied(field)) {
+        self.check_results_as(field, None)
+    }
+
+    /// As [`Conversion::check_results`]; `natural` as for [`Conversion::results`].
+    pub(super) fn check_results_as(
+        &self,
+        field: &FieldRef,
+        natural: Option<DType>,
+    ) -> Result<(Vec<ResultSpec>, Vec<VariedGroup>)> {
+        match (self.results(field, natural), self.varied(field)) {
             (Ok(fixed), Ok(varied)) => Ok((fixed, varied)),
             (Err(error), Ok(_)) | (Ok(_), Err(error)) => Err(error),
             (Err(first), Err(second)) => {
@@ -89,40 +98,13 @@ impl Conversion {
         run: Run<'_>,
         mut take: impl FnMut(&str, Converted) -> Result<(), E>,
     ) -> Result<(), E> {
-        let Selection::Named(groups) = &self.selection else {
-            return self.convert_each(field, chunks, run, |name, tensor| take(name, tensor.into()));
-        };
         if self.selection.varied().next().is_none() {
             return self.convert_each(field, chunks, run, |name, tensor| take(name, tensor.into()));
         }
         self.check_groups()?;
         let there = self.bring(chunks, run)?;
-        let mut made = HashMap::new();
-        let fixed = groups.iter().filter(|(_, group)| group.has_fixed_rows()).cloned().collect();
-        let conversion = there.conversion.as_ref().clone().select(Selection::Named(fixed));
-        conversion.convert_each_there(field, &there.chunks, run, |name, tensor| {
-            made.insert(name.to_owned(), Converted::Tensor(tensor));
-            Ok::<_, Error>(())
-        })?;
-        for group in there.conversion.varied(field)? {
-            let parts = there.chunks.iter().map(|chunk| group.part_of(chunk)).collect::<Result<Vec<_>>>()?;
-            let results = group.convert(&parts, there.conversion.copy)?;
-            made.extend(group.group.result_names(&group.name).map(str::to_owned).zip(results));
-        }
-        // In the order of the selection.
-        for name in self.selection.names() {
-            let result = made.remove(name).ok_or_else(|| Error::internal("a group without its result"))?;
-            take(name, self.send_result(result, run)?)?;
-        }
-        Ok(())
-    }
-
-    /// A result, where it is asked for.
-    fn send_result(&self, result: Converted, run: Run<'_>) -> Result<Converted> {
-        Ok(match result {
-            Converted::Tensor(tensor) => Converted::Tensor(self.send_one(tensor, run.worker)?),
-            Converted::Ragged(rows) => self.send_rows(*rows, run.worker)?.into(),
-            Converted::Arrow(batch) => Converted::Arrow(self.destination().array(&batch)?.into_owned()),
-        })
+        let planned = there.conversion.planned(field, &there.chunks, Asked::Results, run.natural)?;
+        let made = self.send_results(planned.run(run)?, run.worker)?;
+        made.into_iter().try_for_each(|(name, result)| take(&name, result))
     }
 }

@@ -7,7 +7,7 @@ use crate::arrow::{Chunks, DeviceArray};
 use crate::column::{Bits, validity_bits};
 use crate::error::{Error, Result};
 use crate::matrix::work_here;
-use crate::ragged::{Ragged, chunks_to_padded, chunks_to_ragged};
+use crate::ragged::{PlannedPadded, PlannedRagged, Ragged};
 use crate::spec::{Conversion, CopyMode, Pad};
 use crate::tensor::Tensor;
 
@@ -105,7 +105,7 @@ impl Conversion {
     /// As [`Conversion::ragged`], for options whose names were checked. `is_own`: all memory was copied for this conversion alone.
     pub(crate) fn convert_ragged(&self, field: &FieldRef, chunks: &[DeviceArray], is_own: bool) -> Result<Ragged> {
         let there = self.bring(chunks, Run { is_own, ..Run::default() })?;
-        let ragged = chunks_to_ragged(field, &there.chunks, &there.conversion.of(field.name()))?;
+        let ragged = PlannedRagged::new(field, &there.chunks, &there.conversion.of(field.name()))?.run()?;
         self.send_rows(if there.is_own { ragged.into_own()? } else { ragged }, &work_here)
     }
 
@@ -118,6 +118,7 @@ impl Conversion {
         is_own: bool,
     ) -> Result<(Tensor, Tensor)> {
         let there = self.bring(chunks, Run { is_own, ..Run::default() })?;
-        self.send_pair(chunks_to_padded(field, &there.chunks, pad, &there.conversion.of(field.name()))?)
+        let padded = PlannedPadded::new(field, &there.chunks, pad, &there.conversion.of(field.name()))?;
+        self.send_pair(padded.run()?)
     }
 }

@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 
+use super::converted::Converted;
 use super::run::Run;
 use crate::arrow::DeviceArray;
 use crate::cuda::is_host_visible;
@@ -24,9 +25,18 @@ pub(super) struct There<'a> {
 }
 
 impl There<'_> {
-    /// A result of memory that was copied for it is nobody else's.
-    pub(super) fn owned(&self, tensor: Tensor) -> Tensor {
+    /// A tensor of memory that was copied for it is nobody else's.
+    pub(super) fn owned_tensor(&self, tensor: Tensor) -> Tensor {
         if self.is_own { tensor.into_own() } else { tensor }
+    }
+
+    /// As [`There::owned_tensor`], of a result of any form.
+    pub(super) fn owned(&self, result: Converted) -> Result<Converted> {
+        match result {
+            Converted::Tensor(tensor) => Ok(self.owned_tensor(tensor).into()),
+            Converted::Ragged(rows) if self.is_own => rows.into_own().map(Into::into),
+            other => Ok(other),
+        }
     }
 }
 
@@ -96,6 +106,32 @@ impl Conversion {
             return Ok(tensor);
         }
         by(worker, usize::MAX, || self.destination().tensor(tensor))
+    }
+
+    /// As [`Conversion::send`], of results of any form.
+    pub(super) fn send_results(
+        &self,
+        results: Vec<(String, Converted)>,
+        worker: &Worker<'_>,
+    ) -> Result<Vec<(String, Converted)>> {
+        let mut parts = Vec::new();
+        for (_, result) in &results {
+            match result {
+                Converted::Tensor(tensor) => parts.push(tensor.clone()),
+                Converted::Ragged(rows) => parts.extend(rows.parts()),
+                Converted::Arrow(_) => {}
+            }
+        }
+        let mut sent = self.send(parts, worker)?.into_iter();
+        let place = |(name, result)| {
+            let result = match result {
+                Converted::Tensor(_) => sent.next().map(Into::into).ok_or_else(|| Error::internal("a tensor was lost")),
+                Converted::Ragged(rows) => rows.with_parts(&mut sent).map(Into::into),
+                Converted::Arrow(batch) => Ok(Converted::Arrow(self.destination().array(&batch)?.into_owned())),
+            };
+            Ok((name, result?))
+        };
+        results.into_iter().map(place).collect()
     }
 
     /// As [`Conversion::send`], of ragged rows.

@@ -1,15 +1,14 @@
-//! Groups whose rows differ in length, or are passed through as Arrow: what they are made of, and how they are made.
+//! [`VariedGroup`]: a group whose rows differ in length, or are passed through as Arrow, and what it is made of.
 
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, FieldRef};
 
 use super::converted::Converted;
+use super::planned_rows::{PlannedBatch, PlannedRows};
 use crate::arrow::DeviceArray;
-use crate::convert::{SomeRows, join_rows, joined_bytes};
 use crate::error::{Error, Result};
-use crate::plan::{Action, not_allowed};
-use crate::ragged::{PaddedTensors, check_ragged, chunks_to_padded_group, chunks_to_ragged};
+use crate::ragged::{PlannedPadded, PlannedRagged, check_ragged};
 use crate::spec::{Conversion, CopyMode, Group, GroupForm, Options, Pad, all_or_errors, select};
 
 /// A group whose rows differ in length, or are passed through as Arrow.
@@ -53,6 +52,11 @@ impl VariedGroup {
             check_ragged(&made.field, pad, &made.options.clone().copy(CopyMode::IfNeeded))?;
         }
         Ok(made)
+    }
+
+    /// Returns the names of the results.
+    pub(super) fn result_names(&self) -> impl Iterator<Item = &str> {
+        self.group.result_names(&self.name)
     }
 
     /// Returns how rows are padded, or that they are not; `None` of an Arrow batch.
@@ -108,62 +112,38 @@ impl VariedGroup {
         part.map_err(|error| error.in_group(&self.name))
     }
 
+    /// Plans the rows of these arrays of structs. A copy that is not allowed is an error of [`PlannedRows::refuse`].
+    ///
+    /// # Errors
+    /// As [`Conversion::plan`]. Names the group.
+    pub(super) fn plan(&self, arrays: &[DeviceArray], copy: CopyMode) -> Result<PlannedRows> {
+        let parts = arrays.iter().map(|array| self.part_of(array)).collect::<Result<Vec<_>>>()?;
+        self.plan_parts(&parts, copy).map_err(|error| error.in_group(&self.name))
+    }
+
+    fn plan_parts(&self, parts: &[DeviceArray], copy: CopyMode) -> Result<PlannedRows> {
+        match self.rows()? {
+            Some(Some(pad)) => Ok(PlannedRows::Padded {
+                rows: PlannedPadded::new(&self.field, parts, pad, &self.options)?,
+                has_validity: self.group.validity_name().is_some(),
+                has_lengths: self.group.lengths_name().is_some(),
+            }),
+            Some(None) => {
+                let rows = PlannedRagged::new(&self.field, parts, &self.options)?;
+                Ok(PlannedRows::Ragged(Box::new(rows)))
+            }
+            None => PlannedBatch::new(&self.field, parts, copy).map(PlannedRows::Arrow),
+        }
+    }
+
     /// Converts rows of these parts, one after the other: the result, and then its validity and its lengths, where they are asked
     /// for.
     ///
     /// # Errors
     /// As [`Conversion::to_results`].
     pub(crate) fn convert(&self, parts: &[DeviceArray], copy: CopyMode) -> Result<Vec<Converted>> {
-        let made = match self.rows()? {
-            Some(Some(pad)) => self.padded(parts, pad),
-            Some(None) => chunks_to_ragged(&self.field, parts, &self.options).map(|rows| vec![rows.into()]),
-            None => self.batch(parts, copy).map(|batch| vec![Converted::Arrow(batch)]),
-        };
+        let made = self.plan_parts(parts, copy).and_then(PlannedRows::run);
         made.map_err(|error| error.in_group(&self.name))
-    }
-
-    fn padded(&self, parts: &[DeviceArray], pad: Pad) -> Result<Vec<Converted>> {
-        let has_lengths = self.group.lengths_name().is_some();
-        let PaddedTensors { matrix, validity, lengths } =
-            chunks_to_padded_group(&self.field, parts, pad, &self.options, has_lengths)?;
-        let validity = self.group.validity_name().map(|_| validity);
-        Ok(std::iter::once(matrix).chain(validity).chain(lengths).map(Converted::Tensor).collect())
-    }
-
-    /// The rows of these parts as one batch: that of a single part, or a copy.
-    fn batch(&self, parts: &[DeviceArray], copy: CopyMode) -> Result<DeviceArray> {
-        if let (Some(part), true) = (single(parts), copy != CopyMode::Always) {
-            return Ok(part.clone());
-        }
-        if copy == CopyMode::Never && !parts.is_empty() {
-            return Err(not_allowed(format!("a copy is needed ({})", Action::JoinRows)));
-        }
-        let rows: Vec<_> = parts.iter().map(|part| SomeRows { array: part, range: 0..part.len() }).collect();
-        join_rows(&self.field, &rows)
-    }
-
-    /// Returns what would be done to make the batch of these parts, and how many bytes that moves; `None` for the part itself.
-    ///
-    /// # Errors
-    /// If no copy is allowed, or the parts cannot be joined.
-    pub(super) fn batch_action(&self, parts: &[DeviceArray], copy: CopyMode) -> Result<Option<(Action, usize)>> {
-        if single(parts).is_some() && copy != CopyMode::Always {
-            return Ok(None);
-        }
-        if copy == CopyMode::Never && !parts.is_empty() {
-            return Err(not_allowed(format!("a copy is needed ({})", Action::JoinRows)));
-        }
-        let rows: Vec<_> = parts.iter().map(|part| SomeRows { array: part, range: 0..part.len() }).collect();
-        Ok(Some((Action::JoinRows, joined_bytes(&rows)?)))
-    }
-}
-
-/// The only part that has rows, or the first one.
-fn single(parts: &[DeviceArray]) -> Option<&DeviceArray> {
-    let mut filled = parts.iter().filter(|part| !part.is_empty());
-    match (filled.next(), filled.next()) {
-        (first, None) => first.or(parts.first()),
-        _ => None,
     }
 }
 

@@ -14,42 +14,12 @@ use crate::copy_log::{self, Copied};
 use crate::error::{Error, Result, catch_panic};
 use crate::plan::Action;
 
-/// Consecutive rows of an array.
-#[derive(Clone, Debug)]
-pub(crate) struct SomeRows<'a> {
-    pub(crate) array: &'a DeviceArray,
-    pub(crate) range: Range<usize>,
-}
-
-/// Returns these rows as one array of this field, in memory of its own.
-///
-/// # Errors
-/// If the arrays are of another type or not in host memory, or their contents break the Arrow format; as [`join_data`].
-pub(crate) fn join_rows(field: &FieldRef, rows: &[SomeRows<'_>]) -> Result<DeviceArray> {
-    let read = data_of(rows)?;
-    let places = read.iter().zip(rows).map(|(data, rows)| (data, rows.range.clone()));
-    join_data(field, &places.collect::<Vec<_>>())
-}
-
-/// Returns how many bytes [`join_rows`] copies.
-///
-/// # Errors
-/// As [`join_rows`], of reading the arrays.
-pub(crate) fn joined_bytes(rows: &[SomeRows<'_>]) -> Result<usize> {
-    let read = data_of(rows)?;
-    bytes_of(&read.iter().zip(rows).map(|(data, rows)| (data, rows.range.clone())).collect::<Vec<_>>())
-}
-
-fn data_of(rows: &[SomeRows<'_>]) -> Result<Vec<ArrayData>> {
-    rows.iter().map(|rows| rows.array.to_arrow_unlogged().map(|array| array.to_data())).collect()
-}
-
 /// Returns rows of arrays of arrow-rs, of this field's type, as one array in memory of its own.
 ///
 /// # Errors
 /// If offsets would exceed their type, no array of the type can be joined, or memory cannot be had.
 pub(crate) fn join_data(field: &FieldRef, rows: &[(&ArrayData, Range<usize>)]) -> Result<DeviceArray> {
-    let bytes = bytes_of(rows)?;
+    let bytes = bytes_of_rows(rows)?;
     let joined = catch_panic(|| join(rows, bytes)).map_err(|error| error.in_column(field.name()))?;
     let joined = match joined {
         Some(joined) => make_array(joined),
@@ -63,8 +33,11 @@ pub(crate) fn join_data(field: &FieldRef, rows: &[(&ArrayData, Range<usize>)]) -
     DeviceArray::from_arrow(joined.as_ref(), field.clone())
 }
 
-/// Bytes of these rows.
-fn bytes_of(rows: &[(&ArrayData, Range<usize>)]) -> Result<usize> {
+/// Returns how many bytes [`join_data`] copies.
+///
+/// # Errors
+/// If the rows are beyond their array.
+pub(crate) fn bytes_of_rows(rows: &[(&ArrayData, Range<usize>)]) -> Result<usize> {
     rows.iter().try_fold(0_usize, |bytes, (data, range)| {
         if range.start > range.end || range.end > data.len() {
             return Err(Error::internal("rows beyond their array"));
@@ -120,9 +93,9 @@ mod tests {
         let batches = [batch(0), batch(10)];
         let arrays: Vec<_> = batches.iter().map(|batch| DeviceArray::from_record_batch(batch).unwrap()).collect();
         let places = [(1, 3..5), (0, 0..2), (1, 0..1), (0, 2..2), (0, 2..4)];
-        let rows: Vec<_> =
-            places.iter().map(|(at, range)| SomeRows { array: &arrays[*at], range: range.clone() }).collect();
-        let joined = join_rows(arrays[0].field(), &rows).unwrap().to_record_batch().unwrap();
+        let read: Vec<_> = arrays.iter().map(|array| array.to_arrow_unlogged().unwrap().to_data()).collect();
+        let rows: Vec<_> = places.iter().map(|(at, range)| (&read[*at], range.clone())).collect();
+        let joined = join_data(arrays[0].field(), &rows).unwrap().to_record_batch().unwrap();
         let mut at = 0;
         for (index, range) in places {
             for row in range {
@@ -131,8 +104,7 @@ mod tests {
             }
         }
         assert_eq!(joined.num_rows(), at);
-        assert_eq!(join_rows(arrays[0].field(), &[]).unwrap().len(), 0);
-        let beyond = [SomeRows { array: &arrays[0], range: 4..6 }];
-        assert!(join_rows(arrays[0].field(), &beyond).is_err());
+        assert_eq!(join_data(arrays[0].field(), &[]).unwrap().len(), 0);
+        assert!(join_data(arrays[0].field(), &[(&read[0], 4..6)]).is_err());
     }
 }

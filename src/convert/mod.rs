@@ -63,7 +63,7 @@ pub(crate) use first_error::{
 };
 pub(crate) use gather::compact;
 pub(crate) use host_pass::HostPass;
-pub(crate) use join_rows::{SomeRows, join_data, join_rows, joined_bytes};
+pub(crate) use join_rows::{bytes_of_rows, join_data};
 pub(crate) use matrix::{empty_matrix, matrix_stride, view_matrix};
 pub(crate) use output::row_stride;
 pub(crate) use pad::{ListItems, Padder, null_item};

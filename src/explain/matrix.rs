@@ -91,8 +91,21 @@ pub(crate) fn explain_validity(result: &ResultSpec, copy: CopyMode) -> Report {
     Report { rows: vec![row], ..Report::default() }
 }
 
+/// Explains a result that was planned, named as its group if it has one.
+pub(crate) fn explain_result(result: &ResultSpec, device: Device, planned: &PlannedResult<'_>) -> Report {
+    let report = match planned {
+        PlannedResult::Column(planned) => super::explain_planned(device, planned),
+        PlannedResult::Matrix(planned) => explain_planned_matrix(result.name(), device, planned),
+        PlannedResult::Validity(planned) => return explain_planned_validity(result, device, planned.plan()),
+    };
+    match &result.group {
+        Some(group) => report.in_group(group),
+        None => report,
+    }
+}
+
 /// Explains the validity of a group's result that was planned.
-pub(crate) fn explain_planned_validity(result: &ResultSpec, device: Device, plan: &Plan) -> Report {
+fn explain_planned_validity(result: &ResultSpec, device: Device, plan: &Plan) -> Report {
     let mut row = ReportRow { device, ..ReportRow::of_type(result.name().to_owned(), String::new()) };
     row.fill(|row| {
         row.describe_validity(&result.kind);
@@ -150,7 +163,7 @@ fn describe_validity(
 }
 
 /// Explains a matrix of `name` that was planned: a row for each column, and one for the matrix.
-pub(crate) fn explain_planned_matrix(name: &str, device: Device, planned: &PlannedMatrix<'_>) -> Report {
+fn explain_planned_matrix(name: &str, device: Device, planned: &PlannedMatrix<'_>) -> Report {
     let spec = planned.spec();
     let (plan, refusal, count) = (planned.plan(), planned.check_nulls().err(), i64::try_from(planned.plan().rows).ok());
     let row = |((_, column), part): (&(usize, Spec), Plan)| {

@@ -1,50 +1,35 @@
-//! Rows of a report for the parts of lists and strings.
+//! Rows of a report for the parts of lists and strings, and for Arrow batches.
 
 use arrow_schema::FieldRef;
 
 use super::{Report, ReportRow};
-use crate::arrow::{DeviceArray, empty_on};
 use crate::device::Device;
 use crate::error::Result;
-use crate::ragged::{Part, PlannedPadded, PlannedRagged, parts_of, plan_padded};
-use crate::spec::{Options, Pad};
+use crate::plan::{Action, Plan};
+use crate::ragged::Part;
+use crate::spec::{CopyMode, PossibleStep};
 
-/// Explains the conversion of lists or strings of these chunks into rows of one length, or of any data of this field on `device` where
-/// they are `None`: a row for the matrix, and one for its validity.
-pub(crate) fn explain_padded(
+/// Explains a column of which these are the parts, named as the attributes of its rows: a row for each, or one that says why there are
+/// none.
+pub(crate) fn explain_parts(field: &FieldRef, device: Device, parts: Result<Vec<Part>>) -> Report {
+    explain_parts_as(field, device, parts, |part| match part {
+        Some(part) if field.name().is_empty() => part.to_owned(),
+        Some(part) => format!("{}.{part}", field.name()),
+        None => field.name().clone(),
+    })
+}
+
+/// As [`explain_parts`], with other names of the parts, and of them all.
+pub(crate) fn explain_parts_as(
     field: &FieldRef,
-    chunks: Option<&[DeviceArray]>,
     device: Device,
-    pad: Pad,
-    options: &Options,
+    parts: Result<Vec<Part>>,
+    name: impl Fn(Option<&str>) -> String,
 ) -> Report {
-    let device = chunks.and_then(<[_]>::first).map_or(device, DeviceArray::device);
-    let plans = match chunks {
-        // Of a device, no data can be padded.
-        None if !device.is_cpu() => {
-            empty_on(field.clone(), device).and_then(|empty| plan_padded(field, Some(&[empty]), pad, options))
-        }
-        _ => plan_padded(field, chunks, pad, options),
-    };
-    report(field, device, plans)
-}
-
-/// Explains ragged rows that were planned.
-pub(crate) fn explain_planned_ragged(device: Device, planned: &PlannedRagged) -> Report {
-    report(planned.field(), device, parts_of(planned))
-}
-
-/// Explains padded rows that were planned.
-pub(crate) fn explain_planned_padded(device: Device, planned: &PlannedPadded) -> Report {
-    report(planned.field(), device, planned.parts())
-}
-
-/// A row for each part, or one that says why there are none.
-pub(super) fn report(field: &FieldRef, device: Device, plans: Result<Vec<Part>>) -> Report {
-    let rows = match plans {
-        Ok(plans) => plans.into_iter().map(|plan| row(field, device, plan)).collect(),
+    let rows = match parts {
+        Ok(parts) => parts.into_iter().map(|part| row(name(Some(&part.name)), device, part)).collect(),
         Err(error) => {
-            let mut row = ReportRow { device, ..ReportRow::new(field) };
+            let mut row = ReportRow { device, column: name(None), ..ReportRow::new(field) };
             row.fill(|_| Err(error));
             vec![row]
         }
@@ -52,9 +37,7 @@ pub(super) fn report(field: &FieldRef, device: Device, plans: Result<Vec<Part>>)
     Report { rows, ..Report::default() }
 }
 
-fn row(field: &FieldRef, device: Device, part: Part) -> ReportRow {
-    let name = field.name();
-    let column = if name.is_empty() { part.name.into_owned() } else { format!("{name}.{}", part.name) };
+fn row(column: String, device: Device, part: Part) -> ReportRow {
     let mut row = ReportRow { device, ..ReportRow::of_type(column, part.field.data_type().to_string()) };
     (row.dtype, row.shape) = (Some(part.dtype), part.shape.into_vec());
     row.take(&part.plan);
@@ -66,4 +49,24 @@ fn row(field: &FieldRef, device: Device, part: Part) -> ReportRow {
     (row.view, row.error) = (part.error.is_none() && row.steps.is_empty(), part.error);
     row.set_kernel(!row.at_most);
     row
+}
+
+/// Explains an Arrow batch of this name that was planned, or of any data of this field where there is no plan.
+pub(crate) fn explain_batch(
+    name: &str,
+    field: &FieldRef,
+    device: Device,
+    plan: Option<&Plan>,
+    copy: CopyMode,
+) -> Report {
+    let mut row = ReportRow { device, ..ReportRow::of_type(name.to_owned(), field.data_type().to_string()) };
+    row.shape = vec![plan.and_then(|plan| i64::try_from(plan.rows).ok())];
+    row.fill(|row| match plan {
+        Some(plan) => plan.refuse_steps(copy).map(|()| row.take(plan)),
+        None => {
+            let only_if = (copy != CopyMode::Always).then_some("rows are in several chunks");
+            row.set_possible(&[PossibleStep { text: Action::JoinRows.to_string(), only_if }], copy)
+        }
+    });
+    Report { rows: vec![row], ..Report::default() }
 }

@@ -2,15 +2,13 @@
 
 use arrow_schema::FieldRef;
 
-use super::ragged::report;
-use super::{Report, ReportRow, explain, explain_schema};
-use crate::arrow::DeviceArray;
+use super::{Report, ReportRow, explain_parts, explain_schema};
 use crate::cuda::is_cuda;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::kernels::{has_kernel, is_checked};
 use crate::plan::{Action, needs_copy};
-use crate::ragged::{is_ragged, plan_stream_on};
+use crate::ragged::{is_ragged, plan_ragged_type};
 use crate::spec::{
     ABOVE_1, CHUNKS, CopyMode, DICTIONARIES, Element, JOINED, NULLS, Nulls, Options, PossibleStep, Spec, Undecided,
     may_be_null,
@@ -29,24 +27,7 @@ pub(crate) fn explain_stream(
     if device.is_cpu() || !is_ragged(field) || options(field.name()).categories.is_some() {
         return Ok(explain_schema(field, columns, options)?.unread_on(device));
     }
-    Ok(report(field, device, plan_stream_on(field, device, &options(field.name()))))
-}
-
-/// Explains the conversion of a column of lists or strings, of these chunks, or of any data of this field on a device where they are
-/// `None`, into values and offsets: a row for each part.
-///
-/// # Errors
-/// When a chunk is of another type.
-pub(crate) fn explain_rows(
-    field: &FieldRef,
-    chunks: Option<&[DeviceArray]>,
-    device: Device,
-    options: &Options,
-) -> Result<Report> {
-    match chunks {
-        Some(chunks) => explain(field, chunks, None, |_| options.clone()),
-        None => explain_stream(field, device, None, |_| options.clone()),
-    }
+    Ok(explain_parts(field, device, plan_ragged_type(field, device, &options(field.name()))))
 }
 
 impl Report {

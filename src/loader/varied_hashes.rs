@@ -9,7 +9,7 @@ use crate::arrow::DeviceArray;
 use crate::conversion::VariedGroup;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ragged::{Ragged, Values, chunks_to_padded_group, chunks_to_ragged};
+use crate::ragged::{PlannedPadded, PlannedRagged, Ragged, Values};
 use crate::spec::{GroupForm, Pad, Side};
 use crate::tensor::Tensor;
 
@@ -21,7 +21,7 @@ pub(super) fn fold_part(hash: u64, group: &VariedGroup, row: &DeviceArray) -> Re
     let rows = std::slice::from_ref(row);
     match group.group.form() {
         GroupForm::Padded(pad) => fold_padded(hash, group, rows, pad),
-        GroupForm::Ragged => fold_ragged(hash, &chunks_to_ragged(&group.field, rows, &group.options)?, &[0]),
+        GroupForm::Ragged => fold_ragged(hash, &PlannedRagged::new(&group.field, rows, &group.options)?.run()?, &[0]),
         GroupForm::Arrow => fold_texts(hash, row),
         GroupForm::Column | GroupForm::Matrix => Err(Error::internal("a tensor is no group of varied rows")),
     }
@@ -30,11 +30,11 @@ pub(super) fn fold_part(hash: u64, group: &VariedGroup, row: &DeviceArray) -> Re
 /// The elements of a padded row that are kept, and then their validity, a byte each.
 fn fold_padded(hash: u64, group: &VariedGroup, rows: &[DeviceArray], pad: Pad) -> Result<u64> {
     let alone = Pad { side: Side::Right, ..pad };
-    let made = chunks_to_padded_group(&group.field, rows, alone, &group.options, true)?;
-    let lengths = made.lengths.as_ref().ok_or_else(lost)?;
+    let planned = PlannedPadded::new(&group.field, rows, alone, &group.options)?;
+    let ((matrix, validity), lengths) = (planned.run()?, planned.lengths()?);
     let kept = lengths.peek::<i64>()?.first().and_then(|kept| usize::try_from(*kept).ok()).ok_or_else(lost)?;
-    let width = made.matrix.shape().get(1).and_then(|width| usize::try_from(*width).ok()).ok_or_else(lost)?;
-    let (elements, validity) = (made.matrix.peek_bytes()?, made.validity.peek_bytes()?);
+    let width = matrix.shape().get(1).and_then(|width| usize::try_from(*width).ok()).ok_or_else(lost)?;
+    let (elements, validity) = (matrix.peek_bytes()?, validity.peek_bytes()?);
     let bytes = elements.len().checked_div(width).unwrap_or(0).saturating_mul(kept);
     let hash = fold_bytes(hash, elements.get(..bytes).ok_or_else(lost)?);
     Ok(fold_bytes(hash, validity.get(..kept).ok_or_else(lost)?))

@@ -17,6 +17,13 @@ impl Plan {
         plan
     }
 
+    /// The plan for rows that this action copies, so many bytes of them; a view where there are none to be copied.
+    pub(crate) fn of_bytes(rows: usize, bytes: Option<usize>, action: Action) -> Self {
+        let step = |bytes| Step { action, bytes, at_most: false };
+        let steps = bytes.map(step).into_iter().collect();
+        Self { rows, elements: rows, bytes: bytes.unwrap_or(0), steps, ..Self::default() }
+    }
+
     /// The plan for a result that is made of this one's by another plan.
     pub(crate) fn then(self, next: Self) -> Self {
         let bytes = self.bytes.saturating_add(next.bytes);

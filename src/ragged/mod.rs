@@ -15,10 +15,10 @@ mod views;
 
 use arrow_schema::FieldRef;
 
-pub(crate) use padded::{PaddedTensors, PlannedPadded, chunks_to_padded, chunks_to_padded_group, plan_padded};
+pub(crate) use padded::{PlannedPadded, lengths_of_type, plan_padded_type};
 pub(crate) use part::Part;
-pub(crate) use planned::{PlannedRagged, chunks_to_ragged};
-pub(crate) use report::{check_ragged, is_ragged, parts_of, plan_parts, plan_schema, plan_stream_on};
+pub(crate) use planned::PlannedRagged;
+pub(crate) use report::{check_ragged, is_ragged, parts_of, plan_parts, plan_ragged_type, plan_schema};
 
 use crate::column::require_host;
 use crate::convert::compact;

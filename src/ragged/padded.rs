@@ -11,9 +11,10 @@ use super::level::null_row;
 use super::part::Part;
 use super::variable_shape;
 use crate::alloc::{Borrower, SelfCell, fallible};
-use crate::arrow::{DeviceArray, Leaf, ListChunk, ViewChunk};
+use crate::arrow::{DeviceArray, Leaf, ListChunk, ViewChunk, empty_on};
 use crate::column::{ColumnRef, require_host, shared_dictionary};
 use crate::convert::{ColumnChunk, ListItems, Padder, collect_ints, decode, null_item};
+use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Remedy, Result};
 use crate::plan::{Action, Plan, not_allowed};
@@ -22,61 +23,25 @@ use crate::spec::{
 };
 use crate::tensor::Tensor;
 
-/// Converts the chunks of a column of lists or strings into a padded matrix, and a bool for each of its items.
-///
-/// # Errors
-/// As [`Conversion::padded`](crate::Conversion::padded).
-pub(crate) fn chunks_to_padded(
-    field: &FieldRef,
-    chunks: &[DeviceArray],
-    pad: Pad,
-    options: &Options,
-) -> Result<(Tensor, Tensor)> {
-    PlannedPadded::new(field, chunks, pad, options)?.run()
-}
-
-/// Rows of one length: the results of a group of padded rows.
-pub(crate) struct PaddedTensors {
-    /// Of shape (rows, length, *inner).
-    pub(crate) matrix: Tensor,
-    /// A bool for each item, of shape (rows, length): whether it is a valid element of a valid row.
-    pub(crate) validity: Tensor,
-    /// How many elements of each row were kept, as int64; only if they were asked for.
-    pub(crate) lengths: Option<Tensor>,
-}
-
-/// As [`chunks_to_padded`], with the lengths of the rows.
-///
-/// # Errors
-/// As [`chunks_to_padded`].
-pub(crate) fn chunks_to_padded_group(
-    field: &FieldRef,
-    chunks: &[DeviceArray],
-    pad: Pad,
-    options: &Options,
-    with_lengths: bool,
-) -> Result<PaddedTensors> {
-    let planned = PlannedPadded::new(field, chunks, pad, options)?;
-    let (matrix, validity) = planned.run()?;
-    let lengths = with_lengths.then(|| planned.lengths()).transpose()?;
-    Ok(PaddedTensors { matrix, validity, lengths })
-}
-
-/// What padding these chunks would do, or any data of this field where they are `None`: to the matrix, and to its validity.
+/// What padding any data of this field on a device would do: to the matrix, and to its validity.
 ///
 /// # Errors
 /// What keeps both from being made, other than a copy that is not allowed.
-pub(crate) fn plan_padded(
-    field: &FieldRef,
-    chunks: Option<&[DeviceArray]>,
-    pad: Pad,
-    options: &Options,
-) -> Result<Vec<Part>> {
-    if let Some(chunks) = chunks {
-        return PlannedPadded::new(field, chunks, pad, options)?.parts();
+pub(crate) fn plan_padded_type(field: &FieldRef, device: Device, pad: Pad, options: &Options) -> Result<Vec<Part>> {
+    if !device.is_cpu() {
+        // Of a device, no data can be padded.
+        return PlannedPadded::new(field, &[empty_on(field.clone(), device)?], pad, options)?.parts();
     }
     let (spec, _) = item_spec(field, pad, options).map_err(|error| error.in_column(field.name()))?;
     Ok(plan_schema(field, &spec, pad, options))
+}
+
+/// The lengths of padded rows, of which a type alone tells no number.
+pub(crate) fn lengths_of_type(field: &FieldRef) -> Part {
+    let steps = vec![Action::CountLengths.to_string()];
+    let undecided = Undecided { steps, at_most: false, refused_if: Vec::new() };
+    let part = Part::of_plan("lengths", field, DType::Int64, smallvec![None], Plan::default(), CopyMode::IfNeeded);
+    Part { undecided: Some(undecided), ..part }
 }
 
 /// What an item of a padded row becomes, and the padding.
@@ -172,10 +137,6 @@ impl PlannedPadded {
         self.plan.refuse_steps(self.copy).map_err(|error| error.in_column(self.field.name()))
     }
 
-    pub(crate) fn field(&self) -> &FieldRef {
-        &self.field
-    }
-
     /// What will be done to the matrix, and to its validity.
     ///
     /// # Errors
@@ -216,14 +177,18 @@ impl PlannedPadded {
         made.map_err(|error| error.in_column(self.field.name()))
     }
 
+    /// What will be done to count the elements of each row.
+    pub(crate) fn lengths_part(&self) -> Part {
+        let (counted, copy) = ((DType::Int64, self.plan.rows), CopyMode::IfNeeded);
+        Part { error: self.refuse().err(), ..Part::new("lengths", &self.field, counted, [Action::CountLengths], copy) }
+    }
+
     /// How many elements of each row are kept; none of a null row.
     ///
     /// # Errors
     /// When memory cannot be had.
-    fn lengths(&self) -> Result<Tensor> {
-        let plan = Plan::of_part(DType::Int64, self.plan.rows, [Action::CountLengths]);
-        plan.record(|| format!("lengths of {} rows", plan.rows));
-        self.rows.with(|_, sources| {
+    pub(crate) fn lengths(&self) -> Result<Tensor> {
+        let count = |sources: &Vec<PadSource<'_>>| {
             let mut lengths = fallible::with_room(self.plan.rows)?;
             for source in sources {
                 for row in 0..source.rows() {
@@ -231,7 +196,8 @@ impl PlannedPadded {
                 }
             }
             collect_ints(DType::Int64, lengths.len(), lengths.into_iter())
-        })
+        };
+        self.lengths_part().make(|_| self.rows.with(|_, sources| count(sources)))
     }
 
     fn write(&self, spec: &Spec, sources: &[PadSource<'_>]) -> Result<(Tensor, Tensor)> {

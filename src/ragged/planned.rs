@@ -20,15 +20,6 @@ use crate::plan::{ChunkSize, Placement, Plan};
 use crate::spec::{CopyMode, NullPolicy, Options, Spec};
 use crate::tensor::Tensor;
 
-/// Converts the chunks of a column of lists, strings or `arrow.variable_shape_tensor` into values and offsets, under the options of the
-/// elements.
-///
-/// # Errors
-/// As [`Conversion::ragged`](crate::Conversion::ragged); when a chunk's field is of another type than `field`.
-pub(crate) fn chunks_to_ragged(field: &FieldRef, chunks: &[DeviceArray], options: &Options) -> Result<Ragged> {
-    PlannedRagged::new(field, chunks, options)?.run()
-}
-
 /// Ragged rows that are about to be made: what will be done to each part is decided, every offset was checked, and no element was read.
 /// Shares the memory of the chunks, and holds what was decoded.
 pub(crate) struct PlannedRagged {

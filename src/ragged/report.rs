@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use super::device_offsets::ENDS_READ;
 use super::elements::{item_field, leaf_spec};
 use super::level::UnreadRows;
-use super::padded::plan_padded;
+use super::padded::plan_padded_type;
 use super::part::Part;
 use super::planned::PlannedRagged;
 use super::variable_shape::VariableShape;
@@ -83,11 +83,19 @@ fn parts_on_device(planned: &PlannedRagged, level: &UnreadRows) -> Result<Vec<Pa
     Ok(plans)
 }
 
+/// What may have to happen to the parts of any data of this field on a device: of a stream, none of whose arrays is read.
+///
+/// # Errors
+/// As [`plan_schema`].
+pub(crate) fn plan_ragged_type(field: &FieldRef, device: Device, options: &Options) -> Result<Vec<Part>> {
+    if device.is_cpu() { plan_schema(field, options, true) } else { plan_stream_on(field, device, options) }
+}
+
 /// What would be done to the parts of each array of a stream on a device, none of which is read.
 ///
 /// # Errors
 /// As [`plan_parts`].
-pub(crate) fn plan_stream_on(field: &FieldRef, device: Device, options: &Options) -> Result<Vec<Part>> {
+fn plan_stream_on(field: &FieldRef, device: Device, options: &Options) -> Result<Vec<Part>> {
     let mut parts = plan_parts(field, &[empty_on(field.clone(), device)?], options)?;
     let names: Vec<_> = parts.iter().map(|part| part.name.clone()).collect();
     for part in &mut parts {
@@ -190,7 +198,7 @@ fn possible_steps(part: &str, level: &Field, spec: &Spec, options: &Options, in_
 /// Names the column.
 pub(crate) fn check_ragged(field: &FieldRef, pad: Option<Pad>, options: &Options) -> Result<()> {
     let check = || match pad {
-        Some(pad) => refused_part(plan_padded(field, None, pad, options)?),
+        Some(pad) => refused_part(plan_padded_type(field, Device::CPU, pad, options)?),
         None if options.copy == CopyMode::Never => refused_part(plan_schema(field, options, true)?),
         None => leaf_spec(field, options).map(drop),
     };

@@ -154,6 +154,12 @@ impl Group {
         matches!(self.form, GroupForm::Column | GroupForm::Matrix)
     }
 
+    /// Returns for each plan of the group whether it is of rows of one shape: the tensor and its validity have one each.
+    pub(crate) fn are_fixed(&self) -> impl Iterator<Item = bool> {
+        let is_fixed = self.has_fixed_rows();
+        std::iter::repeat_n(is_fixed, 1 + usize::from(is_fixed && self.validity.is_some()))
+    }
+
     /// Returns the name of the result that tells how many elements each row has.
     pub(crate) fn lengths_name(&self) -> Option<&str> {
         self.lengths.as_deref()

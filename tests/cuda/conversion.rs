@@ -9,8 +9,8 @@ use arrow_array::{
 };
 use arrow_dlpack::transfer::{Transfer, array_to_device};
 use arrow_dlpack::{
-    Chunks, Conversion, CopyLog, CopyMode, DType, Device, DeviceArray, DeviceArrayStream, Error, ErrorKind, Group,
-    NullPolicy, Output, Pad, Ragged, Scalar, Selection, Tensor,
+    Chunks, Conversion, Converted, CopyLog, CopyMode, DType, Device, DeviceArray, DeviceArrayStream, Error, ErrorKind,
+    Group, NullPolicy, Output, Pad, Ragged, Scalar, Selection, Tensor,
 };
 use arrow_schema::DataType;
 
@@ -151,6 +151,62 @@ fn plans_of_rows_and_of_validity_do_what_the_conversion_does() {
             let made = running.track(|| plan.run()).unwrap();
             assert_eq!((running.entries(), bytes), (log.entries(), log.bytes()), "{from} {to}");
             assert_eq!((made.device(), made.shape(), expected.shape()), (device(to), &[3][..], &[3][..]));
+        }
+    }
+    cuda::expect_no_races();
+}
+
+#[test]
+#[ignore = "needs a CUDA driver: make test-cuda"]
+fn plans_of_groups_of_any_form_do_what_the_conversion_does() {
+    cuda::use_device(0);
+    let text: ArrayRef = Arc::new(StringArray::from(vec!["to", "be", ""]));
+    let y: ArrayRef = Arc::new(Int64Array::from(vec![7, 8, 9]));
+    let source = DeviceArray::from_record_batch(&RecordBatch::try_from_iter([("text", text), ("y", y)]).unwrap());
+    let source = source.unwrap();
+    let groups = |is_padded| {
+        let form = if is_padded {
+            Group::padded("text", Pad::new(Scalar::Int(0)).length(2)).lengths("n").validity("mask")
+        } else {
+            Group::column("y")
+        };
+        let groups = [("r", Group::ragged("text")), ("p", form), ("y", Group::column("y")), ("a", Group::arrow(["y"]))];
+        Selection::Named(groups.map(|(name, group)| (name.to_owned(), group)).into())
+    };
+    for (from, to) in [("cpu", "cuda:0"), ("cuda:0", "cpu"), ("cuda:0", "cuda:0"), ("cuda_host:0", "cuda:0")] {
+        let own = there(&source, from);
+        for is_padded in [false, true] {
+            let conversion = Conversion::default().select(groups(is_padded)).device(device(to));
+            let (log, running) = (CopyLog::new(), CopyLog::new());
+            let expected = log.track(|| conversion.to_results(&own));
+            let explained = conversion.explain(&own).unwrap();
+            let Ok(expected) = expected else {
+                // Rows are padded in host memory alone.
+                assert!(is_padded && from != "cpu" && to != "cpu", "{from} {to}: {expected:?}");
+                assert_eq!(conversion.plan(&own).unwrap_err(), expected.unwrap_err());
+                assert_eq!(explained.rows.iter().filter(|row| row.error.is_some()).count(), 1, "{explained}");
+                continue;
+            };
+            let plan = conversion.plan(&own).unwrap();
+            assert_eq!(plan.report().to_string(), explained.to_string());
+            let made = running.track(|| plan.run()).unwrap();
+            assert_eq!(running.entries(), log.entries(), "{from} {to}");
+            for ((name, made), (expected_name, expected)) in made.iter().zip(&expected) {
+                assert_eq!(name, expected_name);
+                match (made, expected) {
+                    (Converted::Tensor(made), Converted::Tensor(expected)) => {
+                        assert_eq!((made.device(), made.shape()), (device(to), expected.shape()));
+                    }
+                    (Converted::Ragged(made), Converted::Ragged(expected)) => {
+                        let [made, expected] = [made, expected].map(|rows| rows.values().as_tensor().unwrap());
+                        assert_eq!((made.device(), on_host(made)), (device(to), on_host(expected)));
+                    }
+                    (Converted::Arrow(made), Converted::Arrow(expected)) => {
+                        assert_eq!((made.device(), made.len()), (device(to), expected.len()));
+                    }
+                    _ => panic!("{name}: another form"),
+                }
+            }
         }
     }
     cuda::expect_no_races();

@@ -1,6 +1,6 @@
 //! Ties a plan to its report, to what `explain` says, to the copy log, and to what the conversion without it gives.
 
-use arrow_dlpack::{Chunks, Conversion, CopyLog, DeviceArray, Error, ErrorKind, Report, Tensor};
+use arrow_dlpack::{Chunks, Conversion, Converted, CopyLog, DeviceArray, Error, ErrorKind, Report, Tensor};
 use arrow_schema::FieldRef;
 
 /// Whether only values decide how many of the report's bytes move.
@@ -43,6 +43,8 @@ pub(crate) fn assert_planned<C: PartialEq + std::fmt::Debug>(
     assert_eq!(plan.bytes(), report.bytes());
     match (running.track(|| plan.run()), expected) {
         (Ok(made), Ok(expected)) => {
+            let tensor = |made: Converted| made.as_tensor().expect("rows of one shape").clone();
+            let made: Vec<_> = made.into_iter().map(|(name, made)| (name, tensor(made))).collect();
             let of = |tensors: &[(String, Tensor)]| {
                 let of = |(name, tensor): &(String, Tensor)| {
                     let layout = (tensor.dtype(), tensor.device(), tensor.shape().to_vec(), tensor.strides().to_vec());
