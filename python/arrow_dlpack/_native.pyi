@@ -521,6 +521,8 @@ class Loader(Generic[_BatchT_co]):
     readers: the number of threads that read lanes.
     verify: what a loaded state is compared with, by hashes of sampled rows: "replay", the rows that are read
         again; "all", which makes it an error if there is nothing to compare.
+    worker: (v, V) makes only the rank's batches j with j % V == v, for a worker process v of V of the rank.
+        world_size * V must divide `lanes`, so that no worker reads the rows of another.
 
     A pickle holds the source, if that can be pickled, the options and the state of `state_dict()`. The new
     loader continues from there.
@@ -558,6 +560,7 @@ class Loader(Generic[_BatchT_co]):
         shuffle_shards: bool | None = None,
         readers: SupportsIndex = 1,
         verify: Literal["replay", "all"] = "replay",
+        worker: tuple[SupportsIndex, SupportsIndex] | None = None,
     ) -> Loader[Tensor]: ...
     @overload
     def __new__(
@@ -587,6 +590,7 @@ class Loader(Generic[_BatchT_co]):
         shuffle_shards: bool | None = None,
         readers: SupportsIndex = 1,
         verify: Literal["replay", "all"] = "replay",
+        worker: tuple[SupportsIndex, SupportsIndex] | None = None,
     ) -> Loader[_ArrayT_co]: ...
     @overload
     def __new__(
@@ -616,6 +620,7 @@ class Loader(Generic[_BatchT_co]):
         shuffle_shards: bool | None = None,
         readers: SupportsIndex = 1,
         verify: Literal["replay", "all"] = "replay",
+        worker: tuple[SupportsIndex, SupportsIndex] | None = None,
     ) -> Loader[Any]: ...
     @overload
     def __new__(
@@ -645,6 +650,7 @@ class Loader(Generic[_BatchT_co]):
         shuffle_shards: bool | None = None,
         readers: SupportsIndex = 1,
         verify: Literal["replay", "all"] = "replay",
+        worker: tuple[SupportsIndex, SupportsIndex] | None = None,
     ) -> Loader[dict[str, Tensor]]: ...
     @overload
     def __new__(
@@ -674,6 +680,7 @@ class Loader(Generic[_BatchT_co]):
         shuffle_shards: bool | None = None,
         readers: SupportsIndex = 1,
         verify: Literal["replay", "all"] = "replay",
+        worker: tuple[SupportsIndex, SupportsIndex] | None = None,
     ) -> Loader[dict[str, _ArrayT_co]]: ...
     @overload
     def __new__(
@@ -703,6 +710,7 @@ class Loader(Generic[_BatchT_co]):
         shuffle_shards: bool | None = None,
         readers: SupportsIndex = 1,
         verify: Literal["replay", "all"] = "replay",
+        worker: tuple[SupportsIndex, SupportsIndex] | None = None,
     ) -> Loader[dict[str, Any]]: ...
     @overload
     def __new__(
@@ -730,6 +738,7 @@ class Loader(Generic[_BatchT_co]):
         shuffle_shards: bool | None = None,
         readers: SupportsIndex = 1,
         verify: Literal["replay", "all"] = "replay",
+        worker: tuple[SupportsIndex, SupportsIndex] | None = None,
     ) -> Loader[dict[str, Any]]: ...
     @property
     def batch_size(self) -> int: ...

@@ -134,7 +134,7 @@ impl Batches {
     ///
     /// # Errors
     /// If a column does not exist, has no tensor form, or does not go with the others; if nulls are kept in a result whose group
-    /// has no validity; if the place is of several lanes; if no thread can be started; if no batches are made on this type of device, there is no driver, or no such device.
+    /// has no validity; if the place is of several lanes, or the sharding of several workers; if no thread can be started; if no batches are made on this type of device, there is no driver, or no such device.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -162,7 +162,7 @@ impl Batches {
     /// shard that this rank reads first; the threads that read the lanes open the others.
     ///
     /// # Errors
-    /// As [`new`](Self::new); if there are no shards; if there are several lanes, and a shard does not tell its number of rows;
+    /// As [`new`](Self::new); if there are no shards; if several workers would share a lane; if there are several lanes, and a shard does not tell its number of rows;
     /// and those of opening a shard.
     pub fn of_shards(shards: &Shards, conversion: &Conversion, load: &LoadOptions, place: &Place) -> Result<Self> {
         let first = shards.first(load, place)?;
@@ -188,13 +188,15 @@ impl Batches {
         let groups = Groups::new(&field, conversion)?;
         let (copy_notes, stop) = (groups.copy_notes(stream.device_type(), load.device), Stop::default());
         let lanes = shards.lanes(load, place)?;
+        load.sharding.check_lanes(lanes.len())?;
         let log = ReadLog::new(lanes.clone());
         let rounds = match &lanes[..] {
             // Its end is found when it is read: the number of rows may not be known.
             [_] => None,
             lanes => {
                 let rows = lanes.iter().map(|lane| lane.rows().unwrap_or_default()).collect::<Vec<_>>();
-                Some(place.rounds(&rows, &load.sharding))
+                let (own, left_out) = place.rounds(&rows, &load.sharding);
+                Some(if place.is_beyond(&rows, known.batch_size) { (0, left_out) } else { (own, left_out) })
             }
         };
         let period = load.sharding.period(lanes.len());
@@ -205,7 +207,7 @@ impl Batches {
             let (groups, turns) = (groups.another(), Turns { reader, readers, period });
             let mut rows = BTreeMap::new();
             for turn in (reader..period).step_by(readers) {
-                let batch = turn.saturating_mul(load.sharding.world_size()).saturating_add(load.sharding.rank());
+                let batch = turn.saturating_mul(load.sharding.stride()).saturating_add(load.sharding.first());
                 let (number, taken) = place.batch(batch, 0);
                 let lane = lanes.get(number).cloned().unwrap_or_default();
                 let resumed = Resumed { taken, batch_size: known.batch_size, rows: lane.rows().or(known.rows) };

@@ -90,7 +90,8 @@ impl Place {
         (lane, taken.saturating_add((number / lanes).saturating_mul(batch_size)))
     }
 
-    /// Returns how many rounds the epoch still has, of lanes with these numbers of rows, and how many of their rows are in none.
+    /// Returns how many batches a worker still has in the epoch, of lanes with these numbers of rows, and how many of the rows are
+    /// in no rank's.
     pub(crate) fn rounds(&self, rows: &[usize], sharding: &Sharding) -> (usize, usize) {
         let (lanes, size) = (self.taken.len(), sharding.batch_size());
         let left: Vec<usize> = rows.iter().zip(&self.taken).map(|(rows, taken)| rows.saturating_sub(*taken)).collect();
@@ -99,27 +100,33 @@ impl Place {
             let whole = if sharding.drop_last() { left / size } else { left.div_ceil(size) };
             whole.saturating_mul(lanes).saturating_add((lane + lanes - self.next_lane) % lanes)
         });
-        let rounds = batches.min().unwrap_or(0) / sharding.world_size();
-        let batches = rounds.saturating_mul(sharding.world_size());
+        let all = batches.min().unwrap_or(0);
+        let batches = all - all.checked_rem(sharding.world_size()).unwrap_or_default();
         let over =
             |(lane, left): (usize, &usize)| left.saturating_sub(self.batches_of(lane, batches).saturating_mul(size));
-        (rounds, left.iter().enumerate().map(over).fold(0, usize::saturating_add))
+        (sharding.own_of(batches), left.iter().enumerate().map(over).fold(0, usize::saturating_add))
+    }
+
+    /// Returns whether more batches of `batch_size` rows were counted than lanes of these numbers of rows have: a worker that made its
+    /// rank's last batch counts those that the other workers have no more.
+    pub(super) fn is_beyond(&self, rows: &[usize], batch_size: usize) -> bool {
+        rows.iter().zip(&self.taken).any(|(rows, taken)| *taken >= rows.saturating_add(batch_size))
     }
 
     /// Returns how many of a lane's first rows every rank has read after this number of rounds, with a shuffle buffer of
     /// `buffer` rows for the lane; `None` if none of its batches is in them. A lane may have fewer rows.
     #[cfg(feature = "python")]
     pub(crate) fn rows_read(&self, lane: usize, rounds: usize, sharding: &Sharding, buffer: usize) -> Option<usize> {
-        let before = self.batches_of(lane, rounds.saturating_mul(sharding.world_size())).checked_sub(1)?;
+        let before = self.batches_of(lane, rounds.saturating_mul(sharding.stride())).checked_sub(1)?;
         let last = if sharding.drop_last() { sharding.batch_size() } else { 1 };
         let taken = self.taken.get(lane)?.saturating_add(before.saturating_mul(sharding.batch_size()));
         Some(taken.saturating_add(last).saturating_add(buffer))
     }
 
-    /// Returns the place after this number of rounds, of a batch for each rank. A batch that is not full counts as full.
+    /// Returns the place after this number of rounds, of a batch for each worker of each rank. A batch that is not full counts as full.
     #[must_use]
     pub fn after_rounds(&self, rounds: usize, sharding: &Sharding) -> Self {
-        let batches = rounds.saturating_mul(sharding.world_size());
+        let batches = rounds.saturating_mul(sharding.stride());
         let taken = |(lane, taken): (usize, &usize)| {
             taken.saturating_add(self.batches_of(lane, batches).saturating_mul(sharding.batch_size()))
         };

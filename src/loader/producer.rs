@@ -214,7 +214,7 @@ impl Producer {
 
     /// The number of this rank's batch of the round, counted from the place.
     fn first_batch(&self) -> usize {
-        self.round.saturating_mul(self.sharding.world_size()).saturating_add(self.sharding.rank())
+        self.round.saturating_mul(self.sharding.stride()).saturating_add(self.sharding.first())
     }
 
     /// At the end of the only lane, whose number of rows was not known.

@@ -3,13 +3,15 @@
 use crate::error::{Error, Result};
 
 /// How rows in a given order form batches, and which rank gets which batch: batch `k` belongs to rank `k % world_size`,
-/// and an incomplete round of `world_size` batches is dropped.
+/// and an incomplete round of `world_size` batches is dropped. Worker `v` of `V` makes batches `v`, `v + V`, ... of its rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sharding {
     batch_size: usize,
     drop_last: bool,
     rank: usize,
     world_size: usize,
+    worker: usize,
+    workers: usize,
 }
 
 impl Sharding {
@@ -26,7 +28,24 @@ impl Sharding {
             let reason = format!("rank must be below world_size, and is {rank} of {world_size}");
             return Err(Error::argument(reason).remedy_is("ranks count from 0"));
         }
-        Ok(Self { batch_size, drop_last, rank, world_size })
+        Ok(Self { batch_size, drop_last, rank, world_size, worker: 0, workers: 1 })
+    }
+
+    /// Returns the sharding for worker `worker` of `workers` of this rank: it makes the rank's batches `j` with
+    /// `j % workers == worker`. With several workers, `world_size * workers` must divide the number of lanes.
+    ///
+    /// # Errors
+    /// If `worker` is not below `workers`, or there are more workers than can be counted.
+    pub fn for_worker(self, worker: usize, workers: usize) -> Result<Self> {
+        if worker >= workers {
+            let reason = format!("worker must be below the number of workers, and is {worker} of {workers}");
+            return Err(Error::argument(reason).remedy_is("workers count from 0"));
+        }
+        if self.world_size.checked_mul(workers).is_none() {
+            let reason = format!("{workers} workers of each of {} ranks are too many", self.world_size);
+            return Err(Error::argument(reason).remedy_is("start fewer workers"));
+        }
+        Ok(Self { worker, workers, ..self })
     }
 
     /// Rows of a full batch.
@@ -53,9 +72,54 @@ impl Sharding {
         self.world_size
     }
 
-    /// Returns the number of lanes that a rank has batches of: they take turns.
+    /// The worker of the rank.
+    #[must_use]
+    pub fn worker(&self) -> usize {
+        self.worker
+    }
+
+    /// The number of workers of each rank.
+    #[must_use]
+    pub fn workers(&self) -> usize {
+        self.workers
+    }
+
+    /// Refuses several workers of lanes that they would share.
+    ///
+    /// # Errors
+    /// If there are several workers, and `world_size * workers` does not divide `lanes`.
+    pub(crate) fn check_lanes(&self, lanes: usize) -> Result<()> {
+        if self.workers == 1 || lanes.is_multiple_of(self.stride()) {
+            return Ok(());
+        }
+        let reason = format!(
+            "{} workers of each of {} ranks cannot share {lanes} lanes: each would read the rows of others",
+            self.workers, self.world_size
+        );
+        let multiple = self.stride().saturating_mul(lanes.div_ceil(self.stride()).max(1));
+        Err(Error::argument(reason).remedy_is(format!("pass sources= and lanes={multiple}, or fewer workers")))
+    }
+
+    /// Returns the first batch of this worker: the others follow at a distance of [`stride`](Self::stride).
+    pub(super) fn first(&self) -> usize {
+        self.worker.saturating_mul(self.world_size).saturating_add(self.rank)
+    }
+
+    /// Returns the distance of this worker's batches, in batches of all ranks and workers.
+    pub(super) fn stride(&self) -> usize {
+        self.world_size.saturating_mul(self.workers)
+    }
+
+    /// Returns how many of the first `batches` batches of all ranks are this worker's, without those of an incomplete round of
+    /// ranks.
+    pub(super) fn own_of(&self, batches: usize) -> usize {
+        let whole = batches - batches.checked_rem(self.world_size).unwrap_or_default();
+        whole.saturating_sub(self.first()).div_ceil(self.stride())
+    }
+
+    /// Returns the number of lanes that a worker has batches of: they take turns.
     pub(super) fn period(&self, lanes: usize) -> usize {
-        let (mut one, mut other) = (lanes, self.world_size);
+        let (mut one, mut other) = (lanes, self.stride());
         while other > 0 {
             (one, other) = (other, one % other);
         }
@@ -127,6 +191,44 @@ mod tests {
             }
             prop_assert_eq!(expected.len(), dealt.iter().map(Vec::len).sum::<usize>());
         }
+    }
+
+    proptest! {
+        #[test]
+        fn workers_share_the_batches_of_their_rank(
+            batches in 0_usize..100, world in 1_usize..5, workers in 1_usize..5,
+        ) {
+            for rank in 0..world {
+                let whole = Sharding::new(3, false, rank, world).unwrap();
+                let of_rank: Vec<usize> = (0..batches / world).map(|j| j * world + rank).collect();
+                prop_assert_eq!(whole.own_of(batches), of_rank.len());
+                for worker in 0..workers {
+                    let sharding = whole.for_worker(worker, workers).unwrap();
+                    let own = (0..sharding.own_of(batches)).map(|i| sharding.first() + i * sharding.stride());
+                    let expected = of_rank.iter().copied().skip(worker).step_by(workers);
+                    prop_assert_eq!(own.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn workers_that_would_share_a_lane_are_refused() {
+        let sharding = Sharding::new(1, false, 0, 2).unwrap();
+        assert!(sharding.check_lanes(3).is_ok() && sharding.for_worker(0, 1).unwrap().check_lanes(1).is_ok());
+        let three = sharding.for_worker(2, 3).unwrap();
+        assert!(three.check_lanes(6).is_ok() && three.check_lanes(12).is_ok());
+        for (lanes, pass) in [(1, "lanes=6"), (4, "lanes=6"), (7, "lanes=12"), (0, "lanes=6")] {
+            let error = three.check_lanes(lanes);
+            if lanes == 0 {
+                assert!(error.is_ok());
+                continue;
+            }
+            let error = error.unwrap_err();
+            assert!(error.remedy().is_some_and(|remedy| remedy.to_string().contains(pass)), "{error}");
+        }
+        assert!(sharding.for_worker(3, 3).is_err() && sharding.for_worker(0, 0).is_err());
+        assert!(sharding.for_worker(0, usize::MAX).is_err());
     }
 
     #[test]

@@ -99,7 +99,7 @@ impl Shards {
             return Err(Error::argument("there are no shards").remedy_is("pass one or more shards"));
         }
         let lanes = self.lanes(options, place)?;
-        let (lane, mut taken) = place.batch(options.sharding.rank(), 0);
+        let (lane, mut taken) = place.batch(options.sharding.first(), 0);
         let parts = lanes.get(lane).map(|lane| &lane.parts).into_iter().flatten();
         let needed = parts.clone().find(|part| match part.rows {
             Some(rows) if rows <= taken => {

@@ -55,6 +55,8 @@ def is_a_matrix(batch: ad.RecordBatch, matrix: np.ndarray) -> None:
 
 def loads(table: ad.RecordBatch, stream: ad.ArrayStream) -> None:
     assert_type(ad.Loader(table, batch_size=4), ad.Loader[ad.Tensor])
+    ad.Loader(sources=[table], lanes=2, batch_size=4, worker=(0, 2))
+    ad.Loader(table, batch_size=4, worker=1)  # type: ignore[call-overload]
     groups = ad.Loader(lambda: stream, batch_size=4, columns={"x": ["a", "b"], "y": "c"}, shuffle_buffer=10, seed=1)
     for batch in groups:
         assert_type(batch, dict[str, ad.Tensor])

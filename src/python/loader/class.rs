@@ -51,6 +51,8 @@ use crate::spec::Conversion;
 /// readers: the number of threads that read lanes.
 /// verify: what a loaded state is compared with, by hashes of sampled rows: "replay", the rows that are read
 ///     again; "all", which makes it an error if there is nothing to compare.
+/// worker: (v, V) makes only the rank's batches j with j % V == v, for a worker process v of V of the rank.
+///     world_size * V must divide `lanes`, so that no worker reads the rows of another.
 ///
 /// A pickle holds the source, if that can be pickled, the options and the state of `state_dict()`. The new
 /// loader continues from there.
@@ -72,6 +74,8 @@ pub struct Loader {
     pub(super) load: LoadOptions,
     pub(super) shuffle_buffer: usize,
     pub(super) shuffle_shards: bool,
+    /// Whether `worker=` was passed.
+    pub(super) is_worker: bool,
     /// Whether a state must be compared with what is read.
     pub(super) verifies_all: bool,
     pub(super) progress: Arc<Progress>,

@@ -3,12 +3,13 @@
 use pyo3::IntoPyObjectExt;
 use std::num::NonZero;
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyList, PySequence};
+use pyo3::types::{PyBool, PyDict, PyList, PySequence, PyTuple};
 
 use super::sources::Sources;
 use crate::loader::{Digest, Hashes, Place, STATE_VERSION, SourceState, State, Terms};
+use crate::python::counts::count;
 
 /// The first version of the state's format: a number of batches, without hashes.
 const FIRST_VERSION: u64 = 1;
@@ -20,6 +21,16 @@ pub(super) fn verifies_all(verify: Option<&str>) -> PyResult<bool> {
         Some("all") => Ok(true),
         Some(other) => Err(PyValueError::new_err(format!("verify must be \"replay\" or \"all\", not {other:?}"))),
     }
+}
+
+/// Reads `worker=`: a worker of the rank, and their number.
+pub(super) fn worker(worker: &Bound<'_, PyAny>) -> PyResult<(usize, usize)> {
+    if let Ok(pair) = worker.cast::<PyTuple>()
+        && let (2, Ok(worker), Ok(workers)) = (pair.len(), pair.get_item(0), pair.get_item(1))
+    {
+        return Ok((count("the worker", &worker, 0)?, count("the number of workers", &workers, 1)?));
+    }
+    Err(PyTypeError::new_err(format!("worker must be a tuple (worker, number of workers), not {}", worker.repr()?)))
 }
 
 /// The most lanes: a state has a number for each.

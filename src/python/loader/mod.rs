@@ -50,7 +50,7 @@ fn too_late() -> PyErr {
 #[pymethods]
 impl Loader {
     #[new]
-    #[pyo3(signature = (source=None, *, batch_size, columns=None, dtype=None, nulls=None, decimal=None, dictionary=None, categories=None, unknown=None, xp=None, device=None, allocator=None, shuffle_buffer=None, seed=None, drop_last=false, prefetch=None, threads=None, rank=None, world_size=None, sources=None, lanes=None, shuffle_shards=None, readers=None, verify=None), text_signature = "(source=None, *, batch_size, columns=None, dtype=None, nulls=\"error\", decimal=None, dictionary=None, categories=None, unknown=\"error\", xp=None, device=None, allocator=None, shuffle_buffer=0, seed=None, drop_last=False, prefetch=2, threads=None, rank=0, world_size=1, sources=None, lanes=1, shuffle_shards=None, readers=1, verify=\"replay\")")]
+    #[pyo3(signature = (source=None, *, batch_size, columns=None, dtype=None, nulls=None, decimal=None, dictionary=None, categories=None, unknown=None, xp=None, device=None, allocator=None, shuffle_buffer=None, seed=None, drop_last=false, prefetch=None, threads=None, rank=None, world_size=None, sources=None, lanes=None, shuffle_shards=None, readers=None, verify=None, worker=None), text_signature = "(source=None, *, batch_size, columns=None, dtype=None, nulls=\"error\", decimal=None, dictionary=None, categories=None, unknown=\"error\", xp=None, device=None, allocator=None, shuffle_buffer=0, seed=None, drop_last=False, prefetch=2, threads=None, rank=0, world_size=1, sources=None, lanes=1, shuffle_shards=None, readers=1, verify=\"replay\", worker=None)")]
     #[allow(clippy::too_many_arguments, reason = "one Python keyword each")]
     fn new(
         py: Python<'_>,
@@ -78,6 +78,7 @@ impl Loader {
         shuffle_shards: Option<bool>,
         readers: Option<&Bound<'_, PyAny>>,
         verify: Option<&str>,
+        worker: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let device = device.map_or(Ok(crate::device::Device::CPU), device::extract)?;
         check_device(device)?;
@@ -91,6 +92,8 @@ impl Loader {
         let world_size = number("world_size", world_size, 1, 1)?;
         let sharding =
             Sharding::new(count("batch_size", batch_size, 1)?, drop_last, number("rank", rank, 0, 0)?, world_size)?;
+        let worker = worker.map(keywords::worker).transpose()?;
+        let sharding = worker.map_or(Ok(sharding), |(worker, workers)| sharding.for_worker(worker, workers))?;
         let shuffle_buffer = number("shuffle_buffer", shuffle_buffer, 0, 0)?;
         let shuffle_shards = shuffle_shards.unwrap_or(sources.is_some() && shuffle_buffer > 0);
         let is_shuffled = shuffle_buffer > 0 || shuffle_shards;
@@ -116,6 +119,7 @@ impl Loader {
         conversion.refuse_kept_nulls()?;
         let sources = Sources::new(py, source, sources)?;
         let lanes = keywords::lanes(number("lanes", lanes, 1, 1)?, &sources)?;
+        sharding.check_lanes(lanes.get())?;
         if shuffle_shards && !sources.is_list() {
             return Err(PyValueError::new_err(
                 "shuffle_shards permutes shards, and one source has none; pass sources=",
@@ -140,6 +144,7 @@ impl Loader {
             shuffle_buffer,
             verifies_all: keywords::verifies_all(verify)?,
             shuffle_shards,
+            is_worker: worker.is_some(),
             progress: Arc::new(Progress::new(
                 (seed, passed.is_some()),
                 sharding,
@@ -154,7 +159,7 @@ impl Loader {
         if super::attach::has_begun() {
             return Err(too_late());
         }
-        refuse_torch_worker(py)?;
+        self.refuse_torch_worker(py)?;
         let next = self.progress.next();
         let mut load = self.load.clone();
         load.shuffle = NonZero::new(self.shuffle_buffer).zip(next.seed).map(|(buffer, seed)| Shuffle { buffer, seed });
@@ -312,7 +317,11 @@ impl Loader {
         } else {
             format!(", rank={}, world_size={}", sharding.rank(), sharding.world_size())
         };
-        Ok(format!("Loader({}, batch_size={}{rank})", self.sources.name(py)?, sharding.batch_size()))
+        let worker = match self.is_worker {
+            true => format!(", worker=({}, {})", sharding.worker(), sharding.workers()),
+            false => String::new(),
+        };
+        Ok(format!("Loader({}, batch_size={}{rank}{worker})", self.sources.name(py)?, sharding.batch_size()))
     }
 }
 
@@ -337,23 +346,29 @@ fn made<'py>(
     Ok(made)
 }
 
-/// Refuses to iterate in a worker process of torch's `DataLoader`: each worker has a copy of the loader, and would read every batch.
-fn refuse_torch_worker(py: Python<'_>) -> PyResult<()> {
-    let modules = py.import("sys")?.getattr("modules")?.cast_into::<PyDict>()?;
-    // Where it was not imported this is no worker of it.
-    let Some(data) = modules.get_item("torch.utils.data")?.filter(|data| !data.is_none()) else { return Ok(()) };
-    let Some(info) = data.getattr_opt("get_worker_info")? else { return Ok(()) };
-    if info.call0()?.is_none() {
-        return Ok(());
-    }
-    Err(PyRuntimeError::new_err(
-        "a Loader in a worker process of torch's DataLoader: each worker would read every batch, so that each came as often as there \
-         are workers; pass num_workers=0 to the DataLoader: the Loader prepares batches ahead on a thread of its own, which prefetch= \
-         and threads= set",
-    ))
-}
-
 impl Loader {
+    /// Refuses to iterate in a worker process of torch's `DataLoader`, unless the loader is that worker's: each worker has a copy of
+    /// the loader, and would read every batch.
+    fn refuse_torch_worker(&self, py: Python<'_>) -> PyResult<()> {
+        let modules = py.import("sys")?.getattr("modules")?.cast_into::<PyDict>()?;
+        // Where it was not imported this is no worker of it.
+        let Some(data) = modules.get_item("torch.utils.data")?.filter(|data| !data.is_none()) else { return Ok(()) };
+        let Some(info) = data.getattr_opt("get_worker_info")? else { return Ok(()) };
+        let info = info.call0()?;
+        if info.is_none() {
+            return Ok(());
+        }
+        let of_torch: (usize, usize) = (info.getattr("id")?.extract()?, info.getattr("num_workers")?.extract()?);
+        if self.is_worker && of_torch == (self.load.sharding.worker(), self.load.sharding.workers()) {
+            return Ok(());
+        }
+        Err(PyRuntimeError::new_err(
+            "a Loader in a worker process of torch's DataLoader: each worker would read every batch, so that each came as often as \
+             there are workers; pass num_workers=0 to the DataLoader: the Loader prepares batches ahead on a thread of its own, which \
+             prefetch= and threads= set; or pass an arrow_dlpack.torch.LoaderDataset, which deals its batches to the workers",
+        ))
+    }
+
     fn terms_alone(&self) -> Terms {
         Terms::new(self.shuffle_buffer, self.shuffle_shards)
     }

@@ -146,6 +146,9 @@ fn options<'py>(py: Python<'py>, loader: &Loader) -> PyResult<Bound<'py, PyDict>
         options.set_item("shuffle_shards", loader.shuffle_shards)?;
         options.set_item("readers", load.readers)?;
     }
+    if loader.is_worker {
+        options.set_item("worker", (sharding.worker(), sharding.workers()))?;
+    }
     if loader.verifies_all {
         options.set_item("verify", "all")?;
     }

@@ -1,0 +1,276 @@
+"""A data set of torch: the batches of a `Loader`, dealt to ranks and to the worker processes of a `DataLoader`."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ._epochs import Epochs, is_spawning
+from ._native import Loader
+
+__all__ = ["LoaderDataset"]
+
+
+@dataclass
+class _Worker:
+    """What a worker process keeps."""
+
+    number: tuple[int, int]
+    loader: Loader[Any]
+    has_ended: bool = False
+
+
+class LoaderDataset:
+    """An iterable data set of torch: the batches of a `Loader`, for `DataLoader(dataset, batch_size=None)`.
+
+    source, batch_size, options: as for `Loader`; `xp` is "torch" unless it is passed.
+    rank, world_size: which batches are this process's. By default its rank in the process group and the group's size,
+        as they are when it iterates; one rank if there is no group.
+    group: the process group of torch.distributed; None is the default group.
+    compare: whether the ranks compare their `Loader.fingerprint()` over the group at the end of each epoch and in
+        `state_dict()`, where the training process makes the batches. All ranks must get there, as in any collective.
+
+    With `num_workers=V`, worker v makes the rank's batches j with j % V == v, so the order does not depend on V;
+    world_size * V must divide `lanes`. Each iteration is the next epoch, and a random seed is that of all workers.
+
+    Raises what `Loader` raises for wrong options, and TypeError for a rank without a world size. `iter()` raises
+    RuntimeError if WORLD_SIZE tells of other processes, and there is neither a process group nor `rank=`.
+    """
+
+    def __init__(
+        self,
+        source: Any = None,
+        *,
+        batch_size: int,
+        rank: int | None = None,
+        world_size: int | None = None,
+        group: Any = None,
+        compare: bool = True,
+        **options: Any,
+    ) -> None:
+        if (rank is None) != (world_size is None):
+            raise TypeError("rank= and world_size= go together; pass both, or neither for those of torch.distributed")
+        if "worker" in options:
+            raise TypeError("worker= is told by the DataLoader; pass num_workers= to that")
+        xp = options.get("xp", "torch")
+        # Modules do not pickle, and worker processes may be given the data set as a pickle.
+        self._options: dict[str, Any] = {**options, "batch_size": batch_size, "xp": getattr(xp, "__name__", xp)}
+        self._source = source
+        self._ranks = None if rank is None or world_size is None else (rank, world_size)
+        self._group, self._compare = group, compare
+        # Refuses wrong options before the ranks are known. Ranks that shuffle need a seed, which Loader demands.
+        self._loader_ranks = self._ranks or (0, 1)
+        self._loader: Loader[Any] | None = self._made(self._loader_ranks, options.get("seed"))
+        self._epochs = Epochs(self._loader.state_dict()["seed"])
+        self._loader = None
+        # A state that was loaded, until an epoch begins.
+        self._state: dict[str, Any] | None = None
+        self._worker: _Worker | None = None
+        self._register()
+
+    def _register(self) -> None:
+        # torch asks for the type, and a subclass would import torch with this file.
+        importlib.import_module("torch.utils.data").IterableDataset.register(LoaderDataset)
+
+    def _made(self, ranks: tuple[int, int], seed: int | None, **more: Any) -> Loader[Any]:
+        options = {**self._options, **more, "seed": seed, "rank": ranks[0], "world_size": ranks[1]}
+        return Loader(self._source, **options)
+
+    def _ranks_now(self) -> tuple[int, int]:
+        if self._ranks is not None:
+            return self._ranks
+        if distributed := _distributed():
+            return distributed.get_rank(self._group), distributed.get_world_size(self._group)
+        if (processes := os.environ.get("WORLD_SIZE", "1")) != "1":
+            raise RuntimeError(
+                f"WORLD_SIZE is {processes}, and without a process group this process would read the batches of all "
+                "ranks; call torch.distributed.init_process_group() first, or pass rank= and world_size="
+            )
+        return 0, 1
+
+    def _seed_of(self, ranks: tuple[int, int]) -> int | None:
+        # A random seed is not that of other ranks.
+        return self._epochs.seed if ranks[1] == 1 else self._options.get("seed")
+
+    def _of_process(self) -> Loader[Any]:
+        """The loader of a process that is no worker."""
+        ranks = self._ranks_now()
+        if self._loader is None or self._loader_ranks != ranks:
+            self._loader, self._loader_ranks = self._made(ranks, self._seed_of(ranks)), ranks
+            if self._state is not None:
+                self._loader.load_state_dict(self._state)
+            else:
+                self._loader.set_epoch(self._epochs.next)
+        return self._loader
+
+    def _of_worker(self, info: Any) -> _Worker:
+        """What this worker process keeps."""
+        number = (int(info.id), int(info.num_workers))
+        if self._worker is None or self._worker.number != number:
+            if not str(self._options.get("device") or "cpu").startswith("cpu"):
+                raise RuntimeError("worker processes make batches in host memory: leave device= out, or num_workers=0")
+            ranks = self._ranks_now()
+            # As many as torch's operations have there.
+            more = {"threads": self._options.get("threads") or 1, "worker": number}
+            self._worker = _Worker(number, self._made(ranks, self._seed_of(ranks), **more))
+        return self._worker
+
+    def __iter__(self) -> Iterator[Any]:
+        """Begins the next epoch, or continues that of a loaded state: in a worker process, its share of the batches."""
+        info = _worker_info()
+        return self._of_rank() if info is None else self._share(info)
+
+    def _of_rank(self) -> Iterator[Any]:
+        # At the first batch: an iterator that nobody asks for one begins no epoch.
+        loader = self._of_process()
+        loader.set_epoch(self._epochs.claimed())
+        self._state = None
+        yield from loader
+        if self._compare:
+            self.compare_ranks()
+
+    def _share(self, info: Any) -> Iterator[Any]:
+        worker, state = self._of_worker(info), self._state
+        if state is not None and "worker" in state:
+            # Of this worker. It is in its epoch, or at the end of it, whatever other workers are at.
+            self._state = None
+            worker.loader.load_state_dict(state["loader"])
+            epoch = int(state["loader"]["epoch"])
+            worker.has_ended = bool(state["has_ended"])
+            next_epoch = epoch if worker.has_ended else epoch + 1
+            self._epochs.set_state_of_worker(next_epoch, state["loader"]["seed"])
+            return iter(()) if worker.has_ended else self._batches_of(worker)
+        epoch = self._epochs.claimed_by_worker(info.id, info.seed - info.id)
+        if state is not None and state["epoch"] == epoch:
+            worker.loader.load_state_dict(state)
+        worker.loader.set_epoch(epoch)
+        return self._batches_of(worker)
+
+    def _batches_of(self, worker: _Worker) -> Iterator[Any]:
+        worker.has_ended = False
+        batches = iter(worker.loader)
+
+        def each() -> Iterator[Any]:
+            yield from batches
+            worker.has_ended = True
+
+        return each()
+
+    def __len__(self) -> int:
+        """Returns the number of batches of this rank. Raises TypeError if the source does not tell its rows."""
+        return len(self._of_process())
+
+    def set_epoch(self, epoch: int) -> None:
+        """Sets the epoch of the next iteration, also in workers. Keeps a loaded state of the same epoch."""
+        self._epochs.set_epoch(epoch)
+        if self._state is not None and self._state["epoch"] != epoch:
+            self._state = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the position as a dict that JSON can hold: `Loader.state_dict()`, or in a worker that of its share.
+
+        The ranks compare their fingerprints, so all of them must call it, unless `compare=False` was passed.
+
+        Raises RuntimeError if worker processes make the batches: only a `StatefulDataLoader` knows how many of those
+        the loop has got.
+        """
+        if _worker_info() is not None:
+            worker = self._of_worker(_worker_info())
+            number = list(worker.number)
+            return {"worker": number, "has_ended": worker.has_ended, "loader": worker.loader.state_dict()}
+        if self._epochs.is_in_workers:
+            raise RuntimeError(
+                "worker processes make the batches, and this process does not know which of them the loop has got; "
+                "take the state of a torchdata.stateful_dataloader.StatefulDataLoader, or use num_workers=0"
+            )
+        loader = self._of_process()
+        if self._compare:
+            self.compare_ranks()
+        return loader.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores a state of `state_dict()` or of a `Loader`: the next iteration continues from there. The numbers of
+        ranks and workers and the batch size may be others.
+
+        Raises what `Loader.load_state_dict` raises, and ValueError for the state of another worker.
+        """
+        state, info = dict(state), _worker_info()
+        if "worker" in state:
+            number = None if info is None else [info.id, info.num_workers]
+            if state["worker"] != number:
+                here = "no worker" if number is None else f"worker {number[0]} of {number[1]}"
+                raise ValueError(
+                    f"the state is of worker {state['worker'][0]} of {state['worker'][1]}, and this process is {here}; "
+                    "load it into a StatefulDataLoader with the same num_workers"
+                )
+            self._epochs.set_state_of_worker(0, self._seed_in(state["loader"]))
+            self._state, self._worker = state, None
+            return
+        ranks = self._ranks_now()
+        loader = self._made(ranks, self._seed_in(state) if ranks[1] == 1 else self._options.get("seed"))
+        loader.load_state_dict(state)
+        self._epochs.set_state(state["epoch"], state["seed"])
+        self._state, self._loader, self._loader_ranks = state, loader, ranks
+
+    def _seed_in(self, state: Mapping[str, Any]) -> int | None:
+        """The seed to go on with: that of a state, unless another was passed, which Loader refuses."""
+        passed: int | None = self._options.get("seed")
+        return state["seed"] if passed is None else passed
+
+    def compare_ranks(self) -> None:
+        """Compares `Loader.fingerprint()` of the ranks over the process group, if there is one. A collective.
+
+        It compares options, columns and counts, and the hashes of rows that two ranks have read. Batches that worker
+        processes make have no hashes here.
+
+        Raises RuntimeError if two ranks differ: they would train on other rows, some twice and some never.
+        """
+        distributed = _distributed()
+        if distributed is None or _worker_info() is not None:
+            return
+        found: list[Any] = [None] * distributed.get_world_size(self._group)
+        distributed.all_gather_object(found, self._of_process().fingerprint(), group=self._group)
+        known: dict[tuple[int, int], tuple[int, int]] = {}
+        for rank, fingerprint in enumerate(found):
+            for name, value in fingerprint.items():
+                if name != "hashes" and value != found[0].get(name):
+                    raise RuntimeError(
+                        f"ranks 0 and {rank} do not read the same: {name!r} is {found[0].get(name)!r} and {value!r}; "
+                        "pass the same source, options and seed to each rank, and let each make as many batches"
+                    )
+            for shard, samples, digest in fingerprint["hashes"]:
+                other, first = known.setdefault((shard, samples), (rank, digest))
+                if first != digest:
+                    raise RuntimeError(
+                        f"ranks {other} and {rank} do not read the same rows of shard {shard}: some rows are lost, and "
+                        "some come twice; give a query an ORDER BY over a unique key, or write its result to files"
+                    )
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {**self.__dict__, "_loader": None, "_worker": None, "_group": None}
+        if self._loader is not None and self._state is None and not is_spawning():
+            # A copy goes on in this epoch, and a worker begins the next one.
+            position = state["_state"] = self._loader.state_dict()
+            state["_epochs"] = Epochs(position["seed"], position["epoch"])
+        if self._group is not None or _distributed():
+            # A process that is not of the group knows no rank.
+            state["_ranks"] = self._ranks_now()
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._register()
+
+
+def _worker_info() -> Any:
+    """What torch tells of the worker that this process is; None if it is no worker."""
+    return importlib.import_module("torch.utils.data").get_worker_info()
+
+
+def _distributed() -> Any:
+    """torch.distributed, if it has a process group."""
+    distributed = importlib.import_module("torch.distributed")
+    return distributed if distributed.is_available() and distributed.is_initialized() else None
