@@ -92,7 +92,7 @@ def _allocated_at_last(expected: int) -> int:
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     gc.unfreeze()
     library = _library(session.config)
-    if library is None or exitstatus != pytest.ExitCode.OK:
+    if library is None or not library.table or exitstatus != pytest.ExitCode.OK:
         return
     found = matrix.results_of(library, CELLS)
     if session.config.getoption("--write-results"):

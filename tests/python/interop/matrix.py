@@ -57,8 +57,8 @@ class Library:
     name: str
     # How the document calls it.
     title: str
-    # Which table of the document it is in.
-    table: str
+    # Which table of the document it is in; none where it exchanges no data of its own, and so has no results.
+    table: str = ""
     # `python/requirements/interop/<environment>.txt`, and a folder of that name under `.venv/interop`.
     environment: str = ""
     # The distributions whose versions are stated; the first one names the library. None for what only needs Python.
@@ -90,7 +90,7 @@ def libraries() -> dict[str, Library]:
     for name, entry in entries.items():
         entry["distributions"] = tuple(entry.get("distributions", ()))
         library = Library(name=name, **entry)
-        if library.table not in TABLES:
+        if library.table and library.table not in TABLES:
             raise ValueError(f"{name}: table is one of {', '.join(TABLES)}, not {library.table!r}")
         if not library.why_not and not library.environment:
             raise ValueError(f"{name}: needs an environment, or why_not")

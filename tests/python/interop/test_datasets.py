@@ -1,5 +1,6 @@
 """Hugging Face datasets: pyarrow's tables under it go in and out without a copy; its own formats widen and copy."""
 
+import pickle
 from pathlib import Path
 
 import arrow_dlpack as ad
@@ -9,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from arrow_dlpack import huggingface
 from datasets import Dataset
 from frames import at, column, dunders, goes, refused, view
 from helpers import address, flags
@@ -263,3 +265,49 @@ class TestAsASource:
         dataset = Dataset.from_pandas(frame)
         assert dataset.column_names == ["x", "__index_level_0__"]
         assert list(ad.to_tensors(dataset)) == ["x"]
+
+
+class TestShards:
+    """Shards of a data set are its consecutive parts."""
+
+    def test_of_a_dataset(self):
+        for dataset in (numbered(), numbered().shuffle(seed=3), numbered().select([5, 3, 9, 1])):
+            for count in (1, 3, 4):
+                sources = huggingface.shards(dataset, count)
+                assert [len(part) for part, _ in sources] == [rows for _, rows in sources]
+                assert rows_in(ad.Loader(sources=sources, batch_size=700)) == dataset["x"][:]
+            lanes = ad.Loader(sources=pickle.loads(pickle.dumps(sources)), lanes=2, batch_size=1, readers=2)
+            assert sorted(rows_in(lanes)) == sorted(dataset["x"][:])
+
+    def test_are_those_of_its_files(self, tmp_path: Path):
+        assert len(huggingface.shards(numbered())) == 1
+        numbered().save_to_disk(str(tmp_path), num_shards=3)
+        loaded = datasets.load_from_disk(str(tmp_path))
+        sources = huggingface.shards(loaded)
+        assert [rows for _, rows in sources] == [834, 833, 833]
+        assert rows_in(ad.Loader(sources=sources, batch_size=700)) == [*range(ROWS)]
+
+    def test_of_a_stream(self):
+        stream = numbered().to_iterable_dataset(num_shards=4)
+        for dataset in (stream, stream.with_format("arrow"), stream.shuffle(seed=1, buffer_size=10)):
+            for count in (None, 1, 2, 4):
+                sources = huggingface.shards(dataset, count)
+                assert len(sources) == (count or 4)
+                found = rows_in(ad.Loader(sources=sources, batch_size=700))
+                assert sorted(found) == [*range(ROWS)]
+        assert rows_in(ad.Loader(sources=huggingface.shards(stream), batch_size=700)) == [*range(ROWS)]
+        with pytest.raises(ValueError, match="4 shards, and num_shards is 5"):
+            huggingface.shards(stream, 5)
+
+    def test_what_has_none(self):
+        with pytest.raises(TypeError, match=r"not DatasetDict; pass one of its splits"):
+            huggingface.shards(datasets.DatasetDict({"train": numbered()}))
+        for other in (pa.table({"x": [1]}), 3):
+            with pytest.raises(TypeError, match="Hugging Face"):
+                huggingface.shards(other)
+        with pytest.raises(ValueError, match="1 or more"):
+            huggingface.shards(numbered(), 0)
+
+
+def rows_in(loader: ad.Loader) -> list[int]:
+    return [row for batch in loader for row in np.from_dlpack(batch)[:, 0].astype(int).tolist()]

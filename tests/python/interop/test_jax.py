@@ -183,3 +183,28 @@ def test_dtypes_of_jax(dtype):
 def test_xp_by_name():
     for name in ("jax", "jax.numpy"):
         assert isinstance(ad.to_tensor(pa.array([1, 2], pa.int32()), xp=name), jax.Array)
+
+
+class TestBatches:
+    """A loader shares its batches out by the index of the process, as arrays of jax."""
+
+    def test_of_this_process(self):
+        numbers = pa.array(range(10), pa.float32())
+        table = pa.table({"a": numbers, "b": numbers, "y": pa.array(range(10), pa.int32())})
+        options = {"batch_size": 4, "columns": {"x": ["a", "b"], "y": "y"}, "xp": jnp}
+        ours = {"rank": jax.process_index(), "world_size": jax.process_count()}
+        found = list(ad.Loader(table, **options, **ours))
+        assert all(isinstance(value, jax.Array) for batch in found for value in batch.values())
+        assert jnp.concatenate([batch["y"] for batch in found]).tolist() == [*range(10)]
+        # What other processes would have.
+        shares = [ad.Loader(table, **options, rank=rank, world_size=3) for rank in range(3)]
+        assert [[batch["y"].tolist() for batch in share] for share in shares] == [
+            [[0, 1, 2, 3]],
+            [[4, 5, 6, 7]],
+            [[8, 9]],
+        ]
+
+    def test_stay_as_they_are_while_the_ring_turns(self):
+        table = pa.table({"x": pa.array(range(1000), pa.float32())})
+        held = list(ad.Loader(table, batch_size=10, columns=["x"], xp="jax.numpy"))
+        assert jnp.concatenate(held)[:, 0].tolist() == [*range(1000)]

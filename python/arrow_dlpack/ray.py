@@ -1,0 +1,82 @@
+"""Data sets of Ray: a `Loader` over the blocks of a split, and a collate function for `iter_torch_batches`."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ._native import Loader, from_arrow, to_tensors
+
+__all__ = ["collate", "loader"]
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """Reads an epoch of a split, block by block: slicing blocks into batches is what takes Ray its time."""
+
+    split: Any
+
+    def __call__(self) -> Any:
+        blocks = iter(self._tables())
+        first = next(blocks, None)
+        # A split can be empty, and its columns are those of the others.
+        schema = self.split.schema().base_schema if first is None else first.schema
+        reader = importlib.import_module("pyarrow").RecordBatchReader
+        return reader.from_batches(schema, self._batches(first, blocks))
+
+    def _tables(self) -> Iterator[Any]:
+        for table in self.split.iter_batches(batch_format="pyarrow", batch_size=None):
+            if table.num_rows > 0:
+                yield table
+
+    def _batches(self, first: Any, blocks: Iterator[Any]) -> Iterator[Any]:
+        while first is not None:
+            # Other processes share the memory of the object store, and `arrow` groups would be over it.
+            copies = importlib.import_module("pyarrow").table(from_arrow(first, copy=True))
+            yield from copies.to_batches()
+            first = next(blocks, None)
+
+
+def loader(split: Any, *, batch_size: int, **options: Any) -> Loader[Any]:
+    """Returns a `Loader` over the blocks of a split of a data set of Ray.
+
+    split: a `ray.data.DataIterator`: of `ray.train.get_dataset_shard`, `streaming_split`, or `Dataset.iterator()`.
+    batch_size, options: as for `Loader`; `xp` is "torch" unless it is passed.
+
+    Blocks are copied out of the object store, so no batch shares memory with another process. Ray deals the rows, so
+    `rank` and `world_size` are refused: pass `equal=True` to `streaming_split`, and `drop_last=True` here, so that each
+    worker has as many batches. Rows come in the same order again only if Ray preserves it
+    (`DataContext.execution_options.preserve_order`) and there is one split; else a state cannot be resumed, and a
+    resumed `Loader` raises an error. Codes of dictionaries differ from block to block: pass `categories`.
+
+    Raises TypeError for `rank`, `world_size` or `sources`, and what `Loader` raises.
+    """
+    for name in ("rank", "world_size", "sources", "lanes", "readers"):
+        if name in options:
+            raise TypeError(f"{name}= does not go with a split of Ray, which deals the rows; leave it out")
+    if not callable(getattr(split, "iter_batches", None)):
+        raise TypeError(f"split must be a DataIterator of Ray, not {type(split).__name__}; pass dataset.iterator()")
+    return Loader(_Blocks(split), batch_size=batch_size, **{"xp": "torch", **options})
+
+
+def collate(**options: Any) -> Any:
+    """Returns a collate function for `iter_torch_batches(collate_fn=...)`, as an `ArrowBatchCollateFn` of Ray.
+
+    options: as for `to_tensors`; `xp` is "torch" unless it is passed. Its batches are copies: views would be over the
+    object store, whose memory all processes share. `loader` is several times as fast, as it slices no blocks.
+
+    Raises TypeError for `copy`.
+    """
+    if "copy" in options:
+        raise TypeError("copy= is True for batches of Ray, whose memory all processes share; leave it out")
+    base = importlib.import_module("ray.data.collate_fn").ArrowBatchCollateFn
+
+    class Collate(base):  # type: ignore[misc, valid-type]
+        """Makes tensors of a batch of Ray."""
+
+        def __call__(self, batch: Any) -> Any:
+            return to_tensors(batch, **{"xp": "torch", **options, "copy": True})
+
+    return Collate()
