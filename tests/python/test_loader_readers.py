@@ -1,0 +1,213 @@
+"""Several `readers=`: Ctrl-C, the end of the interpreter, forks and errors leave no thread, file or row behind."""
+
+import functools
+import gc
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import arrow_dlpack as ad
+import pyarrow as pa
+import pytest
+from loader_reference import deal, lanes_of, loader_threads, numbered, rows_of
+from test_loader_process import PRELUDE, forked
+
+OPTIONS: dict[str, Any] = {"lanes": 4, "readers": 3, "batch_size": 4}
+SHARDS = textwrap.dedent("""
+    def shard(number, pause=0.01, entered=None):
+        def generate():
+            for row in range(0, 1000, 4):
+                if entered:
+                    entered.set()
+                time.sleep(pause)
+                yield pa.record_batch({"row": [1000 * number + row + at for at in range(4)]})
+        return pa.RecordBatchReader.from_batches(numbered(0).schema, generate())
+
+    def loader_of(pause=0.01, entered=None, prefetch=2):
+        import functools
+        sources = [(functools.partial(shard, number, pause, entered), 1000) for number in range(4)]
+        return ad.Loader(sources=sources, lanes=4, readers=3, batch_size=4, prefetch=prefetch)
+""")
+
+
+def started(code: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-X", "dev", "-W", "ignore", "-c", PRELUDE + SHARDS + textwrap.dedent(code)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+AT_EXIT = {
+    "in the middle of an epoch": """
+        iterator = iter(loader_of())
+        next(iterator)
+    """,
+    "while each reader is in an array": """
+        entered = threading.Event()
+        iterator = iter(loader_of(0.5, entered))
+        entered.wait()
+    """,
+    "in a daemon thread": """
+        begun = threading.Event()
+        def work():
+            for batch in loader_of():
+                begun.set()
+        threading.Thread(target=work, daemon=True).start()
+        begun.wait()
+    """,
+}
+
+
+@pytest.mark.parametrize("case", AT_EXIT)
+def test_the_process_ends_well(case: str):
+    with started(textwrap.dedent(AT_EXIT[case]) + "\nprint('done', flush=True)\n") as process:
+        output, errors = process.communicate(timeout=60)
+    assert (process.returncode, output, errors) == (0, "done\n", "")
+
+
+def test_ctrl_c_that_nobody_catches_ends_the_process():
+    with started("""
+        for batch in loader_of(0.1):
+            print("ready", flush=True)
+    """) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGINT
+    assert errors.rstrip().endswith("KeyboardInterrupt")
+    assert "panic" not in errors
+
+
+def test_ctrl_c_that_is_caught_loses_no_batch():
+    with started("""
+        iterator = iter(loader_of(0.05))
+        found = []
+        def press():
+            time.sleep(0.3)
+            os.kill(os.getpid(), signal.SIGINT)
+        threading.Thread(target=press, daemon=True).start()
+        interrupted = 0
+        while len(found) < 40:
+            try:
+                found.append(rows_of(next(iterator)))
+            except KeyboardInterrupt:
+                interrupted += 1
+        expected = [[1000 * (k % 4) + k // 4 * 4 + at for at in range(4)] for k in range(40)]
+        print(interrupted, found == expected)
+        iterator.close()
+        print(loader_threads())
+    """) as process:
+        output, errors = process.communicate(timeout=60)
+    assert (output, errors) == ("1 True\n0\n", "")
+
+
+def shard_of(number: int, rows: int, closed: list[int] | None = None) -> Iterator[pa.Table]:
+    try:
+        for start in range(0, rows, 5):
+            yield numbered(1000 * number + min(start + 5, rows), 1 << 20).slice(1000 * number + start)
+    finally:
+        if closed is not None:
+            closed.append(number)
+
+
+class TestForks:
+    @pytest.mark.parametrize("taken", [0, 3])
+    def test_an_iteration_stays_with_its_process(self, taken: int):
+        sources = [(functools.partial(shard_of, number, 40), 40) for number in range(4)]
+        loader = ad.Loader(sources=sources, **OPTIONS)
+        iterator = iter(loader)
+        first = [rows_of(next(iterator)) for _ in range(taken)]
+        whole = [[1000 * (k % 4) + k // 4 * 4 + at for at in range(4)] for k in range(40)]
+
+        def child() -> None:
+            nonlocal iterator
+            with pytest.raises(RuntimeError, match="fork"):
+                next(iterator)
+            del iterator
+            gc.collect()
+            # The loader begins its next epoch there, with readers of its own.
+            assert [rows_of(batch) for batch in loader] == whole
+            assert loader_threads() == 0
+
+        forked(child)
+        assert first + [rows_of(batch) for batch in iterator] == whole
+        assert loader_threads() == 0
+
+
+class TestErrors:
+    @pytest.mark.parametrize("fails", range(4))
+    def test_the_other_readers_end_and_their_shards_are_closed(self, fails: int):
+        closed: list[int] = []
+
+        def failing(number: int) -> Iterator[pa.Table]:
+            yield from shard_of(number, 20, closed)
+            raise OSError(f"shard {number} is gone")
+
+        opens = [functools.partial(failing if n == fails else shard_of, n) for n in range(4)]
+        opens = [
+            open_shard if n == fails else functools.partial(open_shard, 40, closed)
+            for n, open_shard in enumerate(opens)
+        ]
+        iterator = iter(ad.Loader(sources=[(open_shard, 40) for open_shard in opens], **OPTIONS))
+        found = [rows_of(next(iterator)) for _ in range(4 * 5 + fails)]
+        with pytest.raises(OSError, match=f"shard {fails} is gone"):
+            next(iterator)
+        # Those before the batch of the error, which is the sixth of its lane.
+        expected = [[1000 * (k % 4) + k // 4 * 4 + at for at in range(4)] for k in range(4 * 5 + fails)]
+        assert found == expected
+        assert loader_threads() == 0
+        gc.collect()
+        assert sorted(closed) == [0, 1, 2, 3]
+
+    @pytest.mark.parametrize("taken", [0, 1, 9])
+    def test_files_are_closed(self, taken: int, tmp_path: Path):
+        parquet = pytest.importorskip("pyarrow.parquet")
+        paths = [tmp_path / f"{number}.parquet" for number in range(6)]
+        for path in paths:
+            parquet.write_table(numbered(200), path, row_group_size=50)
+        loader = ad.Loader(sources=ad.parquet_shards(paths), shuffle_buffer=100, seed=1, **OPTIONS)
+        iterator = iter(loader)
+        for _ in range(taken):
+            next(iterator)
+        iterator.close()
+        gc.collect()
+        assert not files() & {str(path) for path in paths}
+
+    def test_consumers_of_several_threads_get_each_batch_once(self):
+        sources = [(functools.partial(shard_of, number, 100), 100) for number in range(4)]
+        iterator = iter(ad.Loader(sources=sources, **OPTIONS))
+        found: list[list[int]] = []
+
+        def consume() -> None:
+            for batch in iterator:
+                found.append(rows_of(batch))
+
+        threads = [threading.Thread(target=consume) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        expected, _ = deal(
+            lanes_of([100] * 4, 4, shuffle_buffer=0, seed=None, epoch=0, shuffle_shards=False),
+            [0] * 4, 0, batch_size=4, world_size=1, drop_last=False,
+        )  # fmt: skip
+        assert sorted(found) == sorted([[1000 * (r // 100) + r % 100 for r in batch] for batch in expected])
+
+
+def files() -> set[str]:
+    """The files that this process has open."""
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found.add(os.readlink(f"/proc/self/fd/{name}"))
+        except FileNotFoundError:
+            # That of the folder itself.
+            continue
+    return found
