@@ -73,10 +73,11 @@ def collate(**options: Any) -> Any:
         raise TypeError("copy= is True for batches of Ray, whose memory all processes share; leave it out")
     base = importlib.import_module("ray.data.collate_fn").ArrowBatchCollateFn
 
-    class Collate(base):  # type: ignore[misc, valid-type]
-        """Makes tensors of a batch of Ray."""
+    given = {"xp": "torch", **options, "copy": True}
+    # No class statement: Ray is needed for the base, and only here.
+    return type("Collate", (base,), {"__call__": _collated, "options": given})()
 
-        def __call__(self, batch: Any) -> Any:
-            return to_tensors(batch, **{"xp": "torch", **options, "copy": True})
 
-    return Collate()
+def _collated(self: Any, batch: Any) -> Any:
+    """The tensors of a batch of Ray."""
+    return to_tensors(batch, **self.options)
