@@ -9,14 +9,12 @@ use super::column_names::names;
 use super::dtype;
 use super::group_call::{self, Passed};
 use super::nulls::parse_nulls;
-use super::pickle::rebuild;
 use crate::dtype::DType;
 use crate::spec::{Group as Core, GroupForm};
 
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Group>()?;
-    module.add_function(wrap_pyfunction!(group, module)?)?;
-    module.add_function(wrap_pyfunction!(_unpickle_group, module)?)
+    module.add_function(wrap_pyfunction!(group, module)?)
 }
 
 /// Columns that become one result, and its options: what `group`, `padded`, `ragged` and `arrow` return.
@@ -35,29 +33,6 @@ impl Group {
     /// The group, for a selection.
     pub(super) fn core(&self) -> &Core {
         &self.core
-    }
-
-    fn new(
-        columns: &Bound<'_, PyAny>,
-        dtype: Option<&Bound<'_, PyAny>>,
-        nulls: Option<&Bound<'_, PyAny>>,
-        validity: Option<String>,
-    ) -> PyResult<Self> {
-        let mut core = match columns.cast::<PyString>() {
-            Ok(column) => Core::column(column.extract::<String>()?),
-            Err(_) => Core::matrix(names(columns)?),
-        };
-        let dtype = dtype.map(dtype::resolve).transpose()?;
-        if let Some(dtype) = dtype {
-            core = core.dtype(dtype);
-        }
-        if let Some(nulls) = nulls {
-            core = core.nulls(parse_nulls(nulls)?);
-        }
-        if let Some(validity) = validity {
-            core = core.validity(validity);
-        }
-        Ok(Self { core, dtype, nulls: nulls.map(|nulls| nulls.clone().unbind()), value: None })
     }
 
     /// A group of this form, with these options as they were passed.
@@ -143,11 +118,7 @@ impl Group {
     }
 
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        if !self.core.has_fixed_rows() {
-            return group_call::reduce(py, &self.passed());
-        }
-        let options = (self.columns_as_passed(py)?, self.dtype(), self.nulls(py), self.core.validity_name());
-        (rebuild(py, "_unpickle_group")?, options).into_pyobject(py)
+        group_call::reduce(py, &self.passed())
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -168,22 +139,15 @@ impl Group {
 ///     is there whether or not there are nulls. None makes none.
 #[pyfunction]
 #[pyo3(signature = (columns, *, dtype=None, nulls=None, validity=None))]
-fn group(
+pub(super) fn group(
     columns: &Bound<'_, PyAny>,
     dtype: Option<&Bound<'_, PyAny>>,
     nulls: Option<&Bound<'_, PyAny>>,
     validity: Option<String>,
 ) -> PyResult<Group> {
-    Group::new(columns, dtype, nulls, validity)
-}
-
-/// The group of a pickle.
-#[pyfunction]
-fn _unpickle_group(
-    columns: &Bound<'_, PyAny>,
-    dtype: Option<&Bound<'_, PyAny>>,
-    nulls: Option<&Bound<'_, PyAny>>,
-    validity: Option<String>,
-) -> PyResult<Group> {
-    Group::new(columns, dtype, nulls, validity)
+    let core = match columns.cast::<PyString>() {
+        Ok(column) => Core::column(column.extract::<String>()?),
+        Err(_) => Core::matrix(names(columns)?),
+    };
+    Group::of(validity.into_iter().fold(core, Core::validity), (dtype, nulls), None)
 }

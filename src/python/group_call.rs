@@ -1,4 +1,4 @@
-//! The call that makes a group of rows that differ in length or are passed through: its `repr`, and what pickles it.
+//! The call that makes a group: its `repr`, where rows differ in length or are passed through, and what pickles it.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -39,7 +39,8 @@ fn arguments<'py>(
             "padded"
         }
         GroupForm::Ragged => "ragged",
-        GroupForm::Arrow | GroupForm::Column | GroupForm::Matrix => "arrow",
+        GroupForm::Arrow => "arrow",
+        GroupForm::Column | GroupForm::Matrix => "group",
     };
     for (name, value) in [("lengths", core.lengths_name()), ("validity", core.validity_name()), ("dtype", group.dtype)]
     {
@@ -48,7 +49,11 @@ fn arguments<'py>(
     if let Some(nulls) = group.nulls {
         keywords.set_item("nulls", nulls)?;
     }
-    Ok((name, PyTuple::new(py, core.columns())?, keywords))
+    let columns = match core.form() {
+        GroupForm::Matrix => PyTuple::new(py, [core.columns()])?,
+        _ => PyTuple::new(py, core.columns())?,
+    };
+    Ok((name, columns, keywords))
 }
 
 /// The call that makes the group.
@@ -61,5 +66,5 @@ pub(super) fn repr(py: Python<'_>, group: &Passed<'_>) -> PyResult<String> {
 
 /// `__reduce__` of the group.
 pub(super) fn reduce<'py>(py: Python<'py>, group: &Passed<'_>) -> PyResult<Bound<'py, PyTuple>> {
-    (rebuild(py, "_unpickle_varied")?, arguments(py, group)?).into_pyobject(py)
+    (rebuild(py, "_unpickle_group")?, arguments(py, group)?).into_pyobject(py)
 }

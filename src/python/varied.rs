@@ -10,7 +10,7 @@ use pyo3::wrap_pyfunction;
 use super::RecordBatch;
 use super::counts::count;
 use super::exchange::Arrays;
-use super::group::Group;
+use super::group::{Group, group};
 use super::nulls::parse_nulls;
 use super::ragged::{Ragged, parse_side, parse_truncate};
 use crate::conversion::Converted;
@@ -20,7 +20,7 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(padded, module)?)?;
     module.add_function(wrap_pyfunction!(ragged, module)?)?;
     module.add_function(wrap_pyfunction!(arrow, module)?)?;
-    module.add_function(wrap_pyfunction!(_unpickle_varied, module)?)
+    module.add_function(wrap_pyfunction!(_unpickle_group, module)?)
 }
 
 /// Returns a column of lists or strings that becomes a padded matrix of a dict, of shape (rows, length, *inner): a
@@ -129,13 +129,14 @@ fn one(column: &Bound<'_, PyAny>) -> PyResult<String> {
 
 /// The group of a pickle.
 #[pyfunction]
-fn _unpickle_varied<'py>(
+fn _unpickle_group<'py>(
     py: Python<'py>,
     name: &str,
     columns: &Bound<'py, PyTuple>,
     keywords: &Bound<'py, PyDict>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let made = match name {
+        "group" => wrap_pyfunction!(group, py)?,
         "padded" => wrap_pyfunction!(padded, py)?,
         "ragged" => wrap_pyfunction!(ragged, py)?,
         "arrow" => wrap_pyfunction!(arrow, py)?,
