@@ -1537,7 +1537,7 @@ def memory_stats() -> dict[str, dict[str, int]]:
     "cuda_host" is page-locked memory. Does not wait for a device. The dict is empty if no device is in use.
 
     A device has "pool_used" and "pool_reserved" of its pool, their maxima "pool_used_peak" and
-    "pool_reserved_peak", "plain_used" and "plain_kept" of cuMemAlloc, and "allocators_used" of other
+    "pool_reserved_peak", "unpooled_used" and "unpooled_kept" of cuMemAlloc, and "allocators_used" of other
     allocators. "waiting_blocks" counts blocks without owners that device work may still use, of other libraries
     too; "waiting_bytes" are those of this package. Page-locked memory has "used" and "kept". "reaper" has
     "released_blocks": blocks that the package's thread has returned by itself, of all devices.

@@ -20,7 +20,7 @@ pub enum MemorySource {
     /// `cuMemAlloc`, for consumers that pass such handles on: UCX, `torch.multiprocessing`. Released blocks are cached
     /// for the next result, because the host waits when they are freed: see
     /// [`empty_cache`](crate::stream_order::empty_cache).
-    Plain,
+    Unpooled,
     /// Another library's allocator.
     Allocator(Arc<dyn Allocator>),
 }
@@ -105,8 +105,8 @@ pub struct SourceScope {
 /// ```
 /// use arrow_dlpack::cuda::{MemorySource, allocate_from, memory_source};
 ///
-/// let scope = allocate_from(MemorySource::Plain);
-/// assert!(matches!(memory_source(), MemorySource::Plain));
+/// let scope = allocate_from(MemorySource::Unpooled);
+/// assert!(matches!(memory_source(), MemorySource::Unpooled));
 /// drop(scope);
 /// assert!(matches!(memory_source(), MemorySource::Pool));
 /// ```
@@ -154,11 +154,11 @@ mod tests {
     #[test]
     fn scopes_nest_and_are_their_threads() {
         assert!(matches!(memory_source(), MemorySource::Pool));
-        let outer = allocate_from(MemorySource::Plain);
+        let outer = allocate_from(MemorySource::Unpooled);
         let inner = allocate_from(MemorySource::Pool);
         assert!(matches!(memory_source(), MemorySource::Pool));
         drop(inner);
-        assert!(matches!(memory_source(), MemorySource::Plain));
+        assert!(matches!(memory_source(), MemorySource::Unpooled));
         let elsewhere = std::thread::spawn(|| matches!(memory_source(), MemorySource::Pool));
         assert!(elsewhere.join().unwrap());
         drop(outer);

@@ -63,7 +63,7 @@ pub(crate) struct DeviceBuffer {
 #[derive(Debug)]
 enum Block {
     #[allow(dead_code, reason = "only to be dropped")]
-    Plain(UnpooledBlock),
+    Unpooled(UnpooledBlock),
     #[allow(dead_code, reason = "only to be dropped")]
     Foreign(ForeignBlock),
 }
@@ -94,11 +94,11 @@ impl DeviceBuffer {
                     return Ok((made(start, None), None));
                 }
                 let block = UnpooledBlock::take(current, bytes)?;
-                return Ok((made(block.start(), Some(Block::Plain(block))), None));
+                return Ok((made(block.start(), Some(Block::Unpooled(block))), None));
             }
-            MemorySource::Plain => {
+            MemorySource::Unpooled => {
                 let block = UnpooledBlock::take(current, bytes)?;
-                return Ok((made(block.start(), Some(Block::Plain(block))), None));
+                return Ok((made(block.start(), Some(Block::Unpooled(block))), None));
             }
         };
         let Some((block, behind)) = ForeignBlock::new(allocator, current, bytes, stream)? else {
@@ -146,7 +146,7 @@ impl DeviceBuffer {
             return;
         };
         // Other allocators count theirs.
-        let bytes = if matches!(block, Block::Plain(_)) { self.bytes } else { 0 };
+        let bytes = if matches!(block, Block::Unpooled(_)) { self.bytes } else { 0 };
         (self.retire)(event, bytes, Box::new(move || drop(block)));
     }
 }

@@ -10,12 +10,12 @@ use super::pinned::kept_allocations;
 /// Returns the numbers of idle objects by kind: streams, events, unpooled blocks, page-locked memory, pools of device
 /// memory, and modules.
 pub(crate) fn kept() -> [(&'static str, usize); 6] {
-    let (mut streams, mut events, mut plain, mut pools, mut modules) = (0, 0, 0, 0, 0);
+    let (mut streams, mut events, mut unpooled, mut pools, mut modules) = (0, 0, 0, 0, 0);
     for device in CudaDevice::in_use() {
         streams +=
             device.streams.lock().unwrap_or_else(PoisonError::into_inner).len() + usize::from(device.has_free_stream());
         events += device.events.lock().unwrap_or_else(PoisonError::into_inner).len();
-        plain += device.unpooled.count();
+        unpooled += device.unpooled.count();
         pools += usize::from(device.pool.get().is_some_and(Option::is_some));
         modules += usize::from(device.has_kernels());
     }
@@ -23,7 +23,7 @@ pub(crate) fn kept() -> [(&'static str, usize); 6] {
     [
         ("streams", streams),
         ("events", events),
-        ("device", plain),
+        ("device", unpooled),
         ("pinned", pinned),
         ("pools", pools),
         ("modules", modules),

@@ -22,7 +22,7 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 /// "cuda_host" is page-locked memory. Does not wait for a device. The dict is empty if no device is in use.
 ///
 /// A device has "pool_used" and "pool_reserved" of its pool, their maxima "pool_used_peak" and
-/// "pool_reserved_peak", "plain_used" and "plain_kept" of cuMemAlloc, and "allocators_used" of other
+/// "pool_reserved_peak", "unpooled_used" and "unpooled_kept" of cuMemAlloc, and "allocators_used" of other
 /// allocators. "waiting_blocks" counts blocks without owners that device work may still use, of other libraries
 /// too; "waiting_bytes" are those of this package. Page-locked memory has "used" and "kept". "reaper" has
 /// "released_blocks": blocks that the package's thread has returned by itself, of all devices.
@@ -44,8 +44,8 @@ fn memory_stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
             ("pool_used_peak", of.pool_used_peak),
             ("pool_reserved", of.pool_reserved),
             ("pool_reserved_peak", of.pool_reserved_peak),
-            ("plain_used", of.plain_used),
-            ("plain_kept", of.plain_kept),
+            ("unpooled_used", of.unpooled_used),
+            ("unpooled_kept", of.unpooled_kept),
             ("allocators_used", of.allocators_used),
             ("waiting_blocks", of.waiting_blocks),
             ("waiting_bytes", of.waiting_bytes),

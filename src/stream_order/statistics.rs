@@ -33,9 +33,9 @@ pub struct DeviceMemory {
     /// The most that was.
     pub pool_reserved_peak: u64,
     /// Bytes of `cuMemAlloc` in use.
-    pub plain_used: u64,
+    pub unpooled_used: u64,
     /// Memory of `cuMemAlloc`, cached for the next result.
-    pub plain_kept: u64,
+    pub unpooled_kept: u64,
     /// Bytes of other allocators in use.
     pub allocators_used: u64,
     /// Deferred frees: blocks without owners that device work may still use.
@@ -67,7 +67,7 @@ pub fn memory_stats() -> Result<MemoryStatistics> {
     let bytes = |bytes: usize| u64::try_from(bytes).unwrap_or(u64::MAX);
     let of = |device: &'static CudaDevice| {
         let pool = device.pool_use()?;
-        let (plain_used, plain_kept) = device.unpooled_use();
+        let (unpooled_used, unpooled_kept) = device.unpooled_use();
         let (waiting_blocks, waiting_bytes) = deferred_free::waiting_on(device.ordinal());
         Ok(DeviceMemory {
             device: Device::new(DLDeviceType::CUDA, device.ordinal()),
@@ -75,8 +75,8 @@ pub fn memory_stats() -> Result<MemoryStatistics> {
             pool_used_peak: pool.used_high,
             pool_reserved: pool.reserved,
             pool_reserved_peak: pool.reserved_high,
-            plain_used: bytes(plain_used),
-            plain_kept: bytes(plain_kept),
+            unpooled_used: bytes(unpooled_used),
+            unpooled_kept: bytes(unpooled_kept),
             allocators_used: bytes(device.foreign_use()),
             waiting_blocks: bytes(waiting_blocks),
             waiting_bytes: bytes(waiting_bytes),

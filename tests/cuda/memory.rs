@@ -139,16 +139,16 @@ fn an_allocator_that_gives_nothing_is_an_error() {
 fn what_is_kept_is_given_back() {
     cuda::use_device(0);
     let array = bools();
-    for source in [MemorySource::Pool, MemorySource::Plain] {
+    for source in [MemorySource::Pool, MemorySource::Unpooled] {
         let _scope = allocate_from(source);
         expect(&Conversion::default().to_tensor(&array).unwrap());
     }
     let found = settle();
-    assert_eq!((found.devices[0].plain_used, found.page_locked.used), (0, 0));
-    assert!(found.devices[0].plain_kept >= ROWS as u64 && found.page_locked.kept > 0);
+    assert_eq!((found.devices[0].unpooled_used, found.page_locked.used), (0, 0));
+    assert!(found.devices[0].unpooled_kept >= ROWS as u64 && found.page_locked.kept > 0);
     empty_cache().unwrap();
     let found = memory_stats().unwrap();
-    assert_eq!((found.devices[0].plain_kept, found.page_locked.kept), (0, 0));
+    assert_eq!((found.devices[0].unpooled_kept, found.page_locked.kept), (0, 0));
     drop(array);
     settle();
     empty_cache().unwrap();

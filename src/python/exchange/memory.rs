@@ -23,7 +23,7 @@ pub(in crate::python) fn source(allocator: Option<&Bound<'_, PyAny>>) -> PyResul
     let Some(allocator) = allocator else { return Ok(None) };
     if let Ok(name) = allocator.cast::<PyString>() {
         return match name.to_str()? {
-            "cuMemAlloc" => Ok(Some(MemorySource::Plain)),
+            "cuMemAlloc" => Ok(Some(MemorySource::Unpooled)),
             other => Err(PyValueError::new_err(format!(
                 "allocator must be None, \"cuMemAlloc\", or an object with allocate and deallocate, not {other:?}"
             ))),

@@ -60,7 +60,7 @@ def test_batches_are_its_memory(prefetch: int, host_waits: Any) -> None:
 def test_of_cumemalloc(prefetch: int) -> None:
     batches = list(ad.Loader(table(32, 7), device="cuda", prefetch=prefetch, allocator="cuMemAlloc", **KEYWORDS))
     statistics = ad.memory_stats()["cuda:0"]
-    assert statistics["plain_used"] >= 2 * BATCH
+    assert statistics["unpooled_used"] >= 2 * BATCH
     assert statistics["pool_used"] == 0
     assert len(batches) == 2
 

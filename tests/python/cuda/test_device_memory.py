@@ -114,22 +114,22 @@ class TestPlainMemory:
         waits, allocated, freed = host_waits(), driver.calls("cuMemAlloc_v2"), driver.calls("cuMemFree_v2")
         for _ in range(3):
             copy = ad.from_dlpack(tensor, copy=True, allocator="cuMemAlloc")
-            assert of_device()["plain_used"] == BYTES
+            assert of_device()["unpooled_used"] == BYTES
             held = fakes.cupy(copy, driver.LEGACY)
             held.release()
             del copy
             driver.run_all()
             # Released behind what reads it.
             driver.synchronize()
-            assert driver.soon(lambda: of_device()["plain_used"] == 0)
+            assert driver.soon(lambda: of_device()["unpooled_used"] == 0)
         assert driver.calls("cuMemAlloc_v2") - allocated == 1
         assert driver.calls("cuMemFree_v2") == freed
         assert waits.ours == 0
         found = of_device()
-        assert (found["plain_used"], found["plain_kept"], found["pool_reserved"]) == (0, BYTES, 0)
+        assert (found["unpooled_used"], found["unpooled_kept"], found["pool_reserved"]) == (0, BYTES, 0)
         ad.empty_cache()
         assert driver.calls("cuMemFree_v2") - freed == 1
-        assert of_device()["plain_kept"] == 0
+        assert of_device()["unpooled_kept"] == 0
         # Each of these may have waited, and is counted.
         assert waits.ours == 1
 
@@ -139,7 +139,7 @@ class TestPlainMemory:
         ad.from_dlpack(tensor, copy=True, allocator="cuMemAlloc")
         driver.drain()
         copy = ad.from_dlpack(small, copy=True, allocator="cuMemAlloc")
-        assert of_device()["plain_used"] < 1024
+        assert of_device()["unpooled_used"] < 1024
         assert contents(copy) == VALUES[:100].tobytes()
 
     def test_to_free_it_fails(self, pool: fakes.Pool) -> None:
@@ -149,9 +149,9 @@ class TestPlainMemory:
         driver.fail("cuMemFree_v2", 1, 999)
         with pytest.raises(BufferError, match="cuMemFree_v2 failed with code 999"):
             ad.empty_cache()
-        assert of_device()["plain_kept"] == BYTES
+        assert of_device()["unpooled_kept"] == BYTES
         ad.empty_cache()
-        assert of_device()["plain_kept"] == 0
+        assert of_device()["unpooled_kept"] == 0
 
     def test_on_devices_without_pools(self, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
         monkeypatch.setenv("SIMULATED_CUDA_NO_POOLS", "1")
@@ -159,11 +159,11 @@ class TestPlainMemory:
         copy = ad.from_dlpack(tensor, copy=True)
         assert contents(copy) == VALUES.tobytes()
         found = of_device()
-        assert (found["plain_used"], found["pool_used"]) == (BYTES, 0)
+        assert (found["unpooled_used"], found["pool_used"]) == (BYTES, 0)
         del copy
         driver.drain()
         ad.empty_cache()
-        assert (of_device()["plain_used"], of_device()["plain_kept"]) == (0, 0)
+        assert (of_device()["unpooled_used"], of_device()["unpooled_kept"]) == (0, 0)
 
 
 class TestOutOfMemory:

@@ -105,7 +105,7 @@ pub(super) const CLASS_TENSOR: u32 = 7;
 #[repr(C)]
 #[derive(Debug)]
 pub(super) struct LentSource {
-    /// [`SOURCE_POOL`], [`SOURCE_PLAIN`] or [`SOURCE_ALLOCATOR`]; the members below are of an allocator alone.
+    /// [`SOURCE_POOL`], [`SOURCE_UNPOOLED`] or [`SOURCE_ALLOCATOR`]; the members below are of an allocator alone.
     pub(super) kind: u32,
     pub(super) context: *mut c_void,
     pub(super) allocate: Option<Allocate>,
@@ -115,7 +115,7 @@ pub(super) struct LentSource {
 }
 
 pub(super) const SOURCE_POOL: u32 = 0;
-pub(super) const SOURCE_PLAIN: u32 = 1;
+pub(super) const SOURCE_UNPOOLED: u32 = 1;
 pub(super) const SOURCE_ALLOCATOR: u32 = 2;
 
 /// Allocates memory for a stream, and returns a status of [`ALLOCATED`] and the others; any status but those for which there is

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 
 use super::layout::{
     ALLOCATED, Allocate, Deallocate, FAILED, INTERRUPTED, LentSource, Memory, NOT_HERE, OUT_OF_MEMORY, ReleaseSource,
-    SOURCE_ALLOCATOR, SOURCE_PLAIN, SOURCE_POOL, Tell, Text,
+    SOURCE_ALLOCATOR, SOURCE_POOL, SOURCE_UNPOOLED, Tell, Text,
 };
 use crate::callback;
 use crate::cuda::{Allocated, Allocator, AllocatorError, MemorySource, Stream, set_source};
@@ -29,7 +29,7 @@ pub(super) unsafe extern "C" fn lend_source(out: *mut LentSource) -> c_int {
         let source = match set_source() {
             None => return -1,
             Some(MemorySource::Pool) => without(SOURCE_POOL),
-            Some(MemorySource::Plain) => without(SOURCE_PLAIN),
+            Some(MemorySource::Unpooled) => without(SOURCE_UNPOOLED),
             Some(MemorySource::Allocator(allocator)) => LentSource {
                 kind: SOURCE_ALLOCATOR,
                 context: Box::into_raw(Box::<SharedAllocator>::new(allocator)).cast(),
@@ -113,7 +113,7 @@ unsafe extern "C" fn release(context: *mut c_void) {
 pub(super) unsafe fn borrowed_source(source: LentSource) -> Option<MemorySource> {
     match source {
         LentSource { kind: SOURCE_POOL, .. } => Some(MemorySource::Pool),
-        LentSource { kind: SOURCE_PLAIN, .. } => Some(MemorySource::Plain),
+        LentSource { kind: SOURCE_UNPOOLED, .. } => Some(MemorySource::Unpooled),
         LentSource {
             kind: SOURCE_ALLOCATOR,
             context,
