@@ -14,13 +14,13 @@ mod streams;
 mod transfers;
 mod varied;
 
-use std::borrow::Cow;
-
 use arrow_schema::FieldRef;
 pub use converted::Converted;
+use converted::only_tensor;
 #[cfg(feature = "python")]
 pub(crate) use explained::Subject;
 pub use plan::ConversionPlan;
+use planned::Asked;
 pub(crate) use run::Run;
 pub(crate) use varied::VariedGroup;
 
@@ -28,19 +28,19 @@ use crate::arrow::{Chunks, DeviceArray};
 use crate::batch::each_tensor;
 #[cfg(feature = "python")]
 use crate::column::require_copy;
-use crate::column::{Shared, check_types, chunks_to_tensor_by, chunks_to_tensor_into, run_here};
+use crate::column::{Shared, check_types, chunks_to_tensor_by, chunks_to_tensor_into};
 #[cfg(feature = "python")]
 use crate::convert::{matrix_stride, row_stride};
 use crate::device::Device;
 use crate::error::{Error, Remedy, Result};
-use crate::explain::{Report, explain, explain_matrix, explain_matrix_schema, explain_parts, explain_stream};
-use crate::matrix::{convert_matrix, convert_result, each_result, work_here, write_matrix};
+use crate::explain::{Report, explain, explain_matrix, explain_parts, explain_stream};
+use crate::matrix::{convert_matrix, convert_result, each_result, write_matrix};
 #[cfg(feature = "python")]
 use crate::ragged::check_ragged;
 use crate::ragged::{PlannedPadded, plan_padded_type};
 #[cfg(feature = "python")]
 use crate::spec::CopyMode;
-use crate::spec::{Conversion, MatrixOptions, MemoryOrder, Pad, ResultSpec, Selection, is_struct};
+use crate::spec::{Conversion, MemoryOrder, Pad, ResultSpec, Selection, is_struct};
 use crate::tensor::{Output, Tensor};
 
 impl Conversion {
@@ -162,12 +162,8 @@ impl Conversion {
     /// As [`Conversion::validity`].
     pub(crate) fn convert_validity(&self, field: &FieldRef, chunks: &[DeviceArray]) -> Result<Tensor> {
         self.require_whole()?;
-        let there = self.bring(chunks, Run::default())?;
-        check_types(field, &there.chunks)?;
-        let result = self.validity_of(field)?;
-        let tensor =
-            convert_result(&result, &there.chunks, &self.matrix(), Shared::default(), (&run_here, &work_here))?;
-        self.send_one(tensor, &work_here)
+        check_types(field, chunks)?;
+        only_tensor(self.convert_asked(field, chunks, Asked::Validity, Run::default())?)
     }
 
     /// Reports what the conversion of this data would do: a row for each column, and one for each matrix; and how they get to where the
@@ -219,12 +215,12 @@ impl Conversion {
         self.refuse_columns(field)?;
         let of = |column: &str| self.of(column);
         let columns = self.remaining(field);
-        let matrix = || MatrixOptions { columns: columns.clone().map(Cow::into_owned), ..self.matrix() };
         let report = match (&self.selection, chunks) {
             (Selection::Named(groups), _) => self.explain_named(field, chunks, groups, device)?,
-            (Selection::Whole(_), Some(chunks)) if is_struct(field) => explain_matrix(field, chunks, &matrix(), of)?,
-            (Selection::Whole(_), None) if is_struct(field) => explain_matrix_schema(field, &matrix(), of)?,
-            (_, Some(chunks)) => explain(field, chunks, columns.as_deref(), of)?,
+            (Selection::Whole(_), _) if is_struct(field) => {
+                explain_matrix(field, chunks, (columns.as_deref(), self.dtype.all()), &self.matrix(), of)?
+            }
+            (_, Some(_)) => explain(field, chunks, columns.as_deref(), of)?,
             (_, None) => return Ok(self.leaving_out(field, explain_stream(field, device, columns.as_deref(), of)?)),
         };
         Ok(self.leaving_out(field, if chunks.is_none() { report.unread_on(device) } else { report }))

@@ -1,92 +1,69 @@
 //! Reports what a conversion would do, column by column, and what it would cost.
 
+mod groups;
 mod matrix;
 mod ragged;
 mod report;
+mod results;
 mod transfers;
 mod unread;
 
 use arrow_schema::{DataType, FieldRef};
 
-pub(crate) use matrix::{explain_groups, explain_matrix, explain_matrix_schema, explain_result, explain_validity};
+pub(crate) use groups::{explain_group, explain_matrix};
 pub(crate) use ragged::{explain_batch, explain_parts, explain_parts_as};
 pub use report::{Report, ReportRow};
+pub(crate) use results::{explain_result, explain_spec};
 pub(crate) use unread::explain_stream;
 
 use crate::arrow::DeviceArray;
-use crate::column::{ColumnRef, PlannedColumn, check_types, require_host, to_arrow, with_planned};
-use crate::device::Device;
+use crate::column::{check_types, require_host, to_arrow};
 use crate::error::Result;
 use crate::plan::{ChunkSize, Placement, Plan};
 use crate::ragged::{is_ragged, plan_parts, plan_schema};
-use crate::spec::{CopyMode, Options, select, unless_one_chunk};
+use crate::spec::{CopyMode, MatrixOptions, Options, ResultKind, ResultSpec, Spec, select};
 use crate::tensor::Tensor;
 
-/// Explains the conversion of these chunks of `field`: of each column, where they are structs. Lists and strings become
-/// ragged rows, with a row of the report for each part; in a struct they are refused, as by a conversion of columns.
+/// Explains the conversion of these chunks of `field`, or of any data of it where they are `None`: of each column, where they are structs.
+/// Lists and strings become ragged rows, with a row of the report for each part; in a struct they are refused, as by a conversion of
+/// columns.
 ///
 /// # Errors
 /// When a chunk is of another type, or a selected column does not exist. What is wrong with a single column is in its
 /// row.
 pub(crate) fn explain(
     field: &FieldRef,
-    chunks: &[DeviceArray],
+    chunks: Option<&[DeviceArray]>,
     columns: Option<&[String]>,
     options: impl Fn(&str) -> Options,
 ) -> Result<Report> {
-    check_types(field, chunks)?;
+    check_types(field, chunks.unwrap_or_default())?;
+    let device = DeviceArray::device_of(chunks.unwrap_or_default());
     if is_ragged(field) && options(field.name()).categories.is_none() {
-        let plans = plan_parts(field, chunks, &options(field.name()));
-        return Ok(explain_parts(field, DeviceArray::device_of(chunks), plans));
+        let options = options(field.name());
+        let parts = match chunks {
+            Some(chunks) => plan_parts(field, chunks, &options),
+            None => plan_schema(field, &options, true),
+        };
+        return Ok(explain_parts(field, device, parts));
     }
-    report(field, columns, |index, column| {
+    let matrix = MatrixOptions::default();
+    let column = |position: Option<usize>, column: &FieldRef| {
         let options = options(column.name());
-        let arrays = chunks;
-        let chunks: Vec<_> = arrays
-            .iter()
-            .map(|chunk| index.map_or_else(|| ColumnRef::whole(chunk), |index| ColumnRef::column(chunk, index)))
-            .collect();
-        let mut row = ReportRow { device: DeviceArray::device_of(arrays), ..ReportRow::new(column) };
-        row.fill(|row| {
-            let spec = row.describe(column, &options)?;
-            with_planned(&spec, &chunks, &options, |planned| row.take_planned(&planned))
-        });
-        row
-    })
-}
-
-/// Explains a column that was planned.
-fn explain_planned(device: Device, planned: &PlannedColumn<'_>) -> Report {
-    let mut row = ReportRow { device, ..ReportRow::new(planned.spec().field()) };
-    row.fill(|row| {
-        row.describe_spec(planned.spec());
-        row.take_planned(planned)
-    });
-    Report { rows: vec![row], ..Report::default() }
-}
-
-/// Explains the conversion of any data of this field, as far as the type decides it.
-///
-/// # Errors
-/// As [`explain`].
-pub(crate) fn explain_schema(
-    field: &FieldRef,
-    columns: Option<&[String]>,
-    options: impl Fn(&str) -> Options,
-) -> Result<Report> {
-    if is_ragged(field) && options(field.name()).categories.is_none() {
-        return Ok(explain_parts(field, Device::CPU, plan_schema(field, &options(field.name()), true)));
-    }
-    report(field, columns, |_, column| {
-        let options = options(column.name());
-        let mut row = ReportRow::new(column);
-        row.fill(|row| {
-            let spec = row.describe(column, &options)?;
-            row.specs.push(spec.clone());
-            row.set_refused(&spec);
-            row.set_possible(&unless_one_chunk(spec.possible_steps(&options)), options.copy)
-        });
-        row
+        match Spec::new(column, &options) {
+            Ok(spec) => explain_spec(&ResultSpec::new(ResultKind::Column { position, spec, options }), chunks, &matrix),
+            Err(error) => {
+                let row = ReportRow { device, error: Some(error), ..ReportRow::new(column) };
+                Report { rows: vec![row], ..Report::default() }
+            }
+        }
+    };
+    Ok(match field.data_type() {
+        DataType::Struct(_) => {
+            let reports = select(field, columns)?.into_iter().map(|(index, own)| column(Some(index), own));
+            reports.fold(Report::default(), Report::and)
+        }
+        _ => column(None, field),
     })
 }
 
@@ -105,14 +82,15 @@ pub(crate) fn explain_tensor(tensor: &Tensor, options: impl Fn(&str) -> Options)
     };
     if plan.is_view() {
         let array = to_arrow(tensor, None, CopyMode::Never)?;
-        return explain(array.field(), std::slice::from_ref(&array), None, options);
+        return explain(array.field(), Some(std::slice::from_ref(&array)), None, options);
     }
     let options = options(form.field.name());
     let mut row = ReportRow { device: tensor.device(), ..ReportRow::new(&form.field) };
     row.fill(|row| {
         require_host(tensor.device(), form.field.name())?;
         Plan::to_arrow(&form, tensor.is_aligned(), false, options.copy, Placement::Host)?;
-        let spec = row.describe(&form.field, &options)?;
+        let spec = Spec::new(&form.field, &options)?;
+        row.describe(&spec);
         if let Some(rows) = row.shape.first_mut() {
             *rows = i64::try_from(plan.rows).ok();
         }
@@ -127,18 +105,4 @@ pub(crate) fn explain_tensor(tensor: &Tensor, options: impl Fn(&str) -> Options)
         Ok(())
     });
     Ok(Report { rows: vec![row], ..Report::default() })
-}
-
-fn report(
-    field: &FieldRef,
-    columns: Option<&[String]>,
-    row: impl Fn(Option<usize>, &FieldRef) -> ReportRow,
-) -> Result<Report> {
-    let rows = match field.data_type() {
-        DataType::Struct(_) => {
-            select(field, columns)?.into_iter().map(|(index, column)| row(Some(index), column)).collect()
-        }
-        _ => vec![row(None, field)],
-    };
-    Ok(Report { rows, ..Report::default() })
 }

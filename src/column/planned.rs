@@ -79,10 +79,6 @@ impl<'a> PlannedColumn<'a> {
         Ok(Self { spec, copy, plan, chunks, readiness })
     }
 
-    pub(crate) fn spec(&self) -> &Spec {
-        self.spec
-    }
-
     /// When a copy may be made.
     pub(crate) fn copy(&self) -> CopyMode {
         self.copy

@@ -1,6 +1,7 @@
 //! [`Converted`]: one named result of a conversion.
 
 use crate::arrow::DeviceArray;
+use crate::error::{Error, Result};
 use crate::ragged::Ragged;
 use crate::tensor::Tensor;
 
@@ -55,4 +56,46 @@ impl From<Ragged> for Converted {
     fn from(rows: Ragged) -> Self {
         Self::Ragged(Box::new(rows))
     }
+}
+
+/// Returns the only result, a tensor.
+///
+/// # Errors
+/// If a conversion has made something else: a bug.
+pub(super) fn only_tensor(made: Vec<(String, Converted)>) -> Result<Tensor> {
+    match first_two(made) {
+        [Some(Converted::Tensor(tensor)), None] => Ok(tensor),
+        _ => Err(lost()),
+    }
+}
+
+/// Returns the only result, rows of different lengths.
+///
+/// # Errors
+/// As [`only_tensor`].
+pub(super) fn only_rows(made: Vec<(String, Converted)>) -> Result<Ragged> {
+    match first_two(made) {
+        [Some(Converted::Ragged(rows)), None] => Ok(*rows),
+        _ => Err(lost()),
+    }
+}
+
+/// Returns both results, tensors.
+///
+/// # Errors
+/// As [`only_tensor`].
+pub(super) fn both_tensors(made: Vec<(String, Converted)>) -> Result<(Tensor, Tensor)> {
+    match first_two(made) {
+        [Some(Converted::Tensor(first)), Some(Converted::Tensor(second))] => Ok((first, second)),
+        _ => Err(lost()),
+    }
+}
+
+fn first_two(made: Vec<(String, Converted)>) -> [Option<Converted>; 2] {
+    let mut made = made.into_iter().map(|(_, result)| result);
+    [made.next(), made.next()]
+}
+
+fn lost() -> Error {
+    Error::internal("a conversion with other results than were asked for")
 }

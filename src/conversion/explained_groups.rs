@@ -8,7 +8,7 @@ use crate::arrow::DeviceArray;
 use crate::column::check_types;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::explain::{Report, ReportRow, explain_batch, explain_groups, explain_parts_as};
+use crate::explain::{Report, ReportRow, explain_batch, explain_group, explain_parts_as};
 use crate::ragged::{Part, lengths_of_type, plan_padded_type, plan_ragged_type};
 use crate::spec::{Conversion, CopyMode, Group, GroupForm, require_columns, select};
 
@@ -30,7 +30,7 @@ impl Conversion {
         groups.iter().try_fold(Report::default(), |all, group| {
             let (name, own) = group;
             if own.has_fixed_rows() {
-                return Ok(all.and(explain_groups(field, chunks, std::slice::from_ref(group), &self.matrix(), self)?));
+                return Ok(all.and(explain_group(field, chunks, (name, own), &self.matrix(), self)?));
             }
             let report = VariedGroup::new(self, field, name, own).map(|group| match chunks {
                 Some(chunks) => group.report(device, group.plan(chunks, self.copy).as_ref().map_err(Clone::clone)),

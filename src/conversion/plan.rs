@@ -2,7 +2,7 @@
 
 use arrow_schema::FieldRef;
 
-use super::converted::Converted;
+use super::converted::{Converted, both_tensors, only_rows, only_tensor};
 use super::planned::{Asked, Planned};
 use super::run::Run;
 use crate::alloc::fallible;
@@ -93,10 +93,7 @@ impl Conversion {
     ) -> Result<ConversionPlan<Tensor>> {
         let chunks = self.chunks_of(data)?;
         self.require_whole()?;
-        self.plan_asked(&chunks, Asked::Validity, |made| match only(made) {
-            [Some(Converted::Tensor(valid)), None] => Ok(valid),
-            _ => Err(lost()),
-        })
+        self.plan_asked(&chunks, Asked::Validity, only_tensor)
     }
 
     /// Plans [`Conversion::ragged`]: reads offsets and bitmaps of host memory once, and decides every step. Of a device, it reads no memory,
@@ -123,10 +120,7 @@ impl Conversion {
     ) -> Result<ConversionPlan<Ragged>> {
         let chunks = Chunks::of(data)?;
         self.check_rows(chunks.field())?;
-        self.plan_asked(&chunks, Asked::Ragged, |made| match only(made) {
-            [Some(Converted::Ragged(rows)), None] => Ok(*rows),
-            _ => Err(lost()),
-        })
+        self.plan_asked(&chunks, Asked::Ragged, only_rows)
     }
 
     /// Plans [`Conversion::padded`]: reads offsets and bitmaps once, and decides every step.
@@ -150,10 +144,7 @@ impl Conversion {
     ) -> Result<ConversionPlan<(Tensor, Tensor)>> {
         let chunks = Chunks::of(data)?;
         self.check_rows(chunks.field())?;
-        self.plan_asked(&chunks, Asked::Padded(pad), |made| match only(made) {
-            [Some(Converted::Tensor(matrix)), Some(Converted::Tensor(valid))] => Ok((matrix, valid)),
-            _ => Err(lost()),
-        })
+        self.plan_asked(&chunks, Asked::Padded(pad), both_tensors)
     }
 
     /// Plans what is asked for of chunks. Types are checked before where data and results go is.
@@ -181,17 +172,6 @@ impl Conversion {
         };
         Ok(ConversionPlan { conversion: self.clone(), asked, state, take })
     }
-}
-
-/// The first two of these results; more are none.
-fn only(made: Vec<(String, Converted)>) -> [Option<Converted>; 2] {
-    let mut made = made.into_iter().map(|(_, result)| result);
-    let both = [made.next(), made.next()];
-    if made.next().is_some() { [None, None] } else { both }
-}
-
-fn lost() -> Error {
-    Error::internal("a plan with other results than were asked for")
 }
 
 impl<R> ConversionPlan<R> {
@@ -224,14 +204,9 @@ impl<R> ConversionPlan<R> {
     pub fn run(self) -> Result<R> {
         let Self { conversion, asked, state, take } = self;
         let run = Run::default();
-        let made = match state {
-            State::Planned(planned) => planned.run(run)?,
-            State::MovedFirst { field, chunks, .. } => {
-                let there = conversion.bring(&chunks, run)?;
-                let made = there.conversion.planned(&field, &there.chunks, asked, None)?.run(run)?;
-                made.into_iter().map(|(name, result)| Ok((name, there.owned(result)?))).collect::<Result<_>>()?
-            }
-        };
-        take(conversion.send_results(made, run.worker)?)
+        take(match state {
+            State::Planned(planned) => conversion.send_results(planned.run(run)?, run.worker)?,
+            State::MovedFirst { field, chunks, .. } => conversion.convert_asked(&field, &chunks, asked, run)?,
+        })
     }
 }

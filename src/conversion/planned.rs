@@ -12,7 +12,7 @@ use crate::column::Shared;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::explain::{Report, explain_parts, explain_result, explain_validity};
+use crate::explain::{Report, explain_parts, explain_result, explain_spec};
 use crate::matrix::{PlannedResult, ResultChunks, each_result};
 use crate::ragged::{PlannedPadded, PlannedRagged, plan_padded_type, plan_schema};
 use crate::spec::{Conversion, MatrixOptions, Pad, ResultSpec, Selection};
@@ -67,6 +67,23 @@ impl Borrower for PlannedFixed {
 }
 
 impl Conversion {
+    /// Converts chunks into what is asked for, where that is asked for.
+    ///
+    /// # Errors
+    /// As [`Conversion::planned`] and [`Planned::run`]; when data or results cannot go where they have to.
+    pub(super) fn convert_asked(
+        &self,
+        field: &FieldRef,
+        chunks: &[DeviceArray],
+        asked: Asked,
+        run: Run<'_>,
+    ) -> Result<Vec<(String, Converted)>> {
+        let there = self.bring(chunks, run)?;
+        let made = there.conversion.planned(field, &there.chunks, asked, run.natural)?.run(run)?;
+        let made = made.into_iter().map(|(name, result)| Ok((name, there.owned(result)?))).collect::<Result<_>>()?;
+        self.send_results(made, run.worker)
+    }
+
     /// Validates what is asked for against a type.
     ///
     /// # Errors
@@ -85,7 +102,7 @@ impl Conversion {
     pub(super) fn explain_asked(&self, field: &FieldRef, chunks: &[DeviceArray], asked: Asked) -> Result<Report> {
         let pad = match asked {
             Asked::Validity => {
-                let report = explain_validity(&self.validity_of(field)?, self.copy);
+                let report = explain_spec(&self.validity_of(field)?, None, &self.matrix());
                 return Ok(self.explain_moved(report, field, chunks));
             }
             Asked::Results | Asked::Ragged => None,

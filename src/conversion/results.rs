@@ -102,9 +102,7 @@ impl Conversion {
             return self.convert_each(field, chunks, run, |name, tensor| take(name, tensor.into()));
         }
         self.check_groups()?;
-        let there = self.bring(chunks, run)?;
-        let planned = there.conversion.planned(field, &there.chunks, Asked::Results, run.natural)?;
-        let made = self.send_results(planned.run(run)?, run.worker)?;
+        let made = self.convert_asked(field, chunks, Asked::Results, run)?;
         made.into_iter().try_for_each(|(name, result)| take(&name, result))
     }
 }

@@ -2,12 +2,14 @@
 
 use arrow_schema::FieldRef;
 
+use super::converted::{both_tensors, only_rows};
+use super::planned::Asked;
 use super::run::Run;
 use crate::arrow::{Chunks, DeviceArray};
 use crate::column::{Bits, validity_bits};
 use crate::error::{Error, Result};
 use crate::matrix::work_here;
-use crate::ragged::{PlannedPadded, PlannedRagged, Ragged};
+use crate::ragged::Ragged;
 use crate::spec::{Conversion, CopyMode, Pad};
 use crate::tensor::Tensor;
 
@@ -104,9 +106,7 @@ impl Conversion {
 
     /// As [`Conversion::ragged`], for options whose names were checked. `is_own`: all memory was copied for this conversion alone.
     pub(crate) fn convert_ragged(&self, field: &FieldRef, chunks: &[DeviceArray], is_own: bool) -> Result<Ragged> {
-        let there = self.bring(chunks, Run { is_own, ..Run::default() })?;
-        let ragged = PlannedRagged::new(field, &there.chunks, &there.conversion.of(field.name()))?.run()?;
-        self.send_rows(if there.is_own { ragged.into_own()? } else { ragged }, &work_here)
+        only_rows(self.convert_asked(field, chunks, Asked::Ragged, Run { is_own, ..Run::default() })?)
     }
 
     /// As [`Conversion::padded`], for options whose names were checked; `is_own` as for [`Conversion::convert_ragged`].
@@ -117,8 +117,6 @@ impl Conversion {
         pad: Pad,
         is_own: bool,
     ) -> Result<(Tensor, Tensor)> {
-        let there = self.bring(chunks, Run { is_own, ..Run::default() })?;
-        let padded = PlannedPadded::new(field, &there.chunks, pad, &there.conversion.of(field.name()))?;
-        self.send_pair(padded.run()?)
+        both_tensors(self.convert_asked(field, chunks, Asked::Padded(pad), Run { is_own, ..Run::default() })?)
     }
 }

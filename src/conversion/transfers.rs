@@ -10,8 +10,7 @@ use crate::arrow::DeviceArray;
 use crate::cuda::is_host_visible;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::matrix::{Worker, by, work_here};
-use crate::ragged::Ragged;
+use crate::matrix::{Worker, by};
 use crate::spec::{Conversion, Selection};
 use crate::tensor::Tensor;
 use crate::transfer::{Destination, elsewhere};
@@ -132,18 +131,6 @@ impl Conversion {
             Ok((name, result?))
         };
         results.into_iter().map(place).collect()
-    }
-
-    /// As [`Conversion::send`], of ragged rows.
-    pub(super) fn send_rows(&self, rows: Ragged, worker: &Worker<'_>) -> Result<Ragged> {
-        let mut sent = self.send(rows.parts(), worker)?.into_iter();
-        rows.with_parts(&mut sent)
-    }
-
-    /// As [`Conversion::send`], of padded rows and their validity.
-    pub(super) fn send_pair(&self, (matrix, valid): (Tensor, Tensor)) -> Result<(Tensor, Tensor)> {
-        let sent = self.send(vec![matrix, valid], &work_here)?;
-        <[Tensor; 2]>::try_from(sent).map(Into::into).map_err(|_| Error::internal("a part of padded rows was lost"))
     }
 
     /// Refuses a result that would not be where it is asked for: memory that is written to is where it is.

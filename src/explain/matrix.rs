@@ -1,183 +1,26 @@
-//! Rows of a report for matrices: one for each column, and one for the matrix.
-
-use arrow_schema::FieldRef;
+//! Rows of a report for a matrix: one for each column, which tells what is done to it on its way, and one for the matrix.
 
 use super::{Report, ReportRow};
-use crate::arrow::DeviceArray;
-use crate::column::check_types;
 use crate::device::Device;
-use crate::dtype::DType;
-use crate::error::{Error, Result};
-use crate::matrix::{PlannedMatrix, PlannedResult, with_planned_matrix, with_planned_result};
+use crate::error::Error;
+use crate::matrix::PlannedMatrix;
 use crate::plan::{Action, Plan};
-use crate::spec::{
-    Conversion, CopyMode, Group, MatrixOptions, MatrixSpec, Options, PossibleStep, ResultKind, ResultSpec, Spec,
-    require_columns, select,
-};
+use crate::spec::{CopyMode, MatrixOptions, MatrixSpec, Options, PossibleStep, Spec};
 
-/// Explains the conversion of columns of these chunks into a matrix, or into several: a row for each column, which tells what is
-/// done to it on its way, and one in [`Report::matrices`] for each matrix.
-///
-/// # Errors
-/// When a chunk is of another type, or a selected column does not exist. What is wrong with a column or a matrix is in its
-/// row.
-pub(crate) fn explain_matrix(
-    field: &FieldRef,
-    chunks: &[DeviceArray],
-    matrix: &MatrixOptions,
-    options: impl Fn(&str) -> Options,
-) -> Result<Report> {
-    check_types(field, chunks)?;
-    report((field, Some(chunks)), "", matrix, &options)
-}
-
-/// Explains the conversion of columns of any data of this field into a matrix, as far as the type decides it.
-///
-/// # Errors
-/// As [`explain_matrix`].
-pub(crate) fn explain_matrix_schema(
-    field: &FieldRef,
-    matrix: &MatrixOptions,
-    options: impl Fn(&str) -> Options,
-) -> Result<Report> {
-    report((field, None), "", matrix, &options)
-}
-
-/// Explains the conversion into named groups, of these chunks, or of any data of this field if they are `None`. Rows of single
-/// columns are called as their groups.
-///
-/// # Errors
-/// As [`explain_matrix`].
-pub(crate) fn explain_groups(
-    field: &FieldRef,
-    chunks: Option<&[DeviceArray]>,
-    groups: &[(String, Group)],
-    matrix: &MatrixOptions,
-    conversion: &Conversion,
-) -> Result<Report> {
-    require_columns(field, groups.iter().flat_map(|(_, group)| group.columns()).map(String::as_str))?;
-    conversion.check_groups()?;
-    let mut all = Report::default();
-    for (name, group) in groups {
-        let options = |column: &str| conversion.of_in(name, group, column);
-        let (columns, dtype) = (group.columns(), conversion.dtype_in(name, group));
-        let part = match (group.is_matrix(), chunks) {
-            (false, Some(chunks)) => super::explain(field, chunks, Some(columns), options)?,
-            (false, None) => super::explain_schema(field, Some(columns), options)?,
-            (true, _) => {
-                let matrix = MatrixOptions { columns: Some(columns.to_owned()), dtype, ..matrix.clone() };
-                report((field, chunks), name, &matrix, &options)?
-            }
-        };
-        all = all.and(part.in_group(name));
-        all.rows.extend(group.validity_name().map(|validity| {
-            let device = chunks.map_or(Device::CPU, DeviceArray::device_of);
-            let mut row = ReportRow { device, ..ReportRow::of_type(validity.to_owned(), String::new()) };
-            row.fill(|row| describe_validity(row, field, chunks, (name, group), (matrix, conversion)));
-            row.error = row.error.take().map(|error| error.in_group(name));
-            row
-        }));
-    }
-    Ok(all)
-}
-
-/// Explains the validity of any data of a type.
-pub(crate) fn explain_validity(result: &ResultSpec, copy: CopyMode) -> Report {
-    let mut row = ReportRow::of_type(result.name().to_owned(), String::new());
-    row.fill(|row| {
-        row.describe_validity(&result.kind);
-        row.set_validity_possible(copy)
-    });
-    Report { rows: vec![row], ..Report::default() }
-}
-
-/// Explains a result that was planned, named as its group if it has one.
-pub(crate) fn explain_result(result: &ResultSpec, device: Device, planned: &PlannedResult<'_>) -> Report {
-    let report = match planned {
-        PlannedResult::Column(planned) => super::explain_planned(device, planned),
-        PlannedResult::Matrix(planned) => explain_planned_matrix(result.name(), device, planned),
-        PlannedResult::Validity(planned) => return explain_planned_validity(result, device, planned.plan()),
-    };
-    match &result.group {
-        Some(group) => report.in_group(group),
-        None => report,
-    }
-}
-
-/// Explains the validity of a group's result that was planned.
-fn explain_planned_validity(result: &ResultSpec, device: Device, plan: &Plan) -> Report {
-    let mut row = ReportRow { device, ..ReportRow::of_type(result.name().to_owned(), String::new()) };
-    row.fill(|row| {
-        row.describe_validity(&result.kind);
-        row.take_validity(plan);
-        Ok(())
-    });
-    Report { rows: vec![row], ..Report::default() }
-}
-
-impl ReportRow {
-    /// Sets what the spec alone says of a validity.
-    fn describe_validity(&mut self, kind: &ResultKind) {
-        self.dtype = Some(DType::Bool);
-        self.shape = match kind {
-            ResultKind::ColumnValidity { spec, .. } => {
-                std::iter::once(None).chain(spec.inner_shape().iter().copied().map(Some)).collect()
-            }
-            ResultKind::Validity(spec) => vec![None, i64::try_from(spec.width()).ok()],
-            ResultKind::Matrix(_) | ResultKind::Column { .. } => Vec::new(),
-        };
-    }
-
-    /// Sets what is done for a validity of any data.
-    fn set_validity_possible(&mut self, copy: CopyMode) -> Result<()> {
-        self.set_possible(&[PossibleStep { text: Action::Unpack.to_string(), only_if: None }], copy)
-    }
-
-    /// Sets what the plan of a validity says.
-    fn take_validity(&mut self, plan: &Plan) {
-        if let Some(rows) = self.shape.first_mut() {
-            *rows = i64::try_from(plan.rows).ok();
-        }
-        self.take(plan);
-    }
-}
-
-/// Sets what the validity of a group would be, and what would be done for it.
-fn describe_validity(
-    row: &mut ReportRow,
-    field: &FieldRef,
-    chunks: Option<&[DeviceArray]>,
-    (name, group): (&str, &Group),
-    (matrix, conversion): (&MatrixOptions, &Conversion),
-) -> Result<()> {
-    row.dtype = Some(DType::Bool);
-    let results = conversion.results_of(field, (name, group))?;
-    let Some(result) = results.last() else { return Ok(()) };
-    row.describe_validity(&result.kind);
-    let Some(chunks) = chunks else { return row.set_validity_possible(matrix.copy) };
-    with_planned_result(result, chunks, matrix, |planned| {
-        let PlannedResult::Validity(planned) = planned else { return Err(Error::internal("elements are no validity")) };
-        row.take_validity(planned.plan());
-        Ok(())
-    })
-}
-
-/// Explains a matrix of `name` that was planned: a row for each column, and one for the matrix.
-fn explain_planned_matrix(name: &str, device: Device, planned: &PlannedMatrix<'_>) -> Report {
+/// Explains a matrix that was planned.
+pub(super) fn explain_planned_matrix(device: Device, planned: &PlannedMatrix<'_>) -> Report {
     let spec = planned.spec();
     let (plan, refusal, count) = (planned.plan(), planned.check_nulls().err(), i64::try_from(planned.plan().rows).ok());
-    let row = |((_, column), part): (&(usize, Spec), Plan)| {
-        let mut row = ReportRow { device, ..ReportRow::new(column.field()) };
-        (row.dtype, row.shape) = (Some(spec.dtype()), shape_of(count, column));
+    let row = |(mut row, part): (ReportRow, Plan)| {
+        row.shape.first_mut().into_iter().for_each(|rows| *rows = count);
         row.take_column(&part);
-        row.error = refusal.clone().filter(|error| error.column() == Some(column.field().name()));
+        row.error = refusal.clone().filter(|error| error.column() == Some(row.column.as_str()));
         row.view = row.view && row.error.is_none();
         row
     };
-    let rows: Vec<_> = spec.columns().iter().zip(planned.column_plans()).map(row).collect();
-    let mut whole = ReportRow { column: name.to_owned(), device, ..ReportRow::new(spec.field()) };
-    (whole.dtype, whole.promotion) = (Some(spec.dtype()), Some(spec.promotion()));
-    whole.shape = vec![count, i64::try_from(spec.width()).ok()];
+    let (rows, mut whole) = described(spec, device);
+    let rows = rows.into_iter().zip(planned.column_plans()).map(row).collect();
+    whole.shape.first_mut().into_iter().for_each(|rows| *rows = count);
     whole.take(plan);
     whole.refuse_values(planned.copy());
     whole.error = refusal;
@@ -185,72 +28,56 @@ fn explain_planned_matrix(name: &str, device: Device, planned: &PlannedMatrix<'_
     Report { rows, matrices: vec![whole], ..Report::default() }
 }
 
-/// The shape of a column's elements, for so many rows if that is known.
-fn shape_of(rows: Option<i64>, column: &Spec) -> Vec<Option<i64>> {
-    std::iter::once(rows).chain(column.inner_shape().iter().copied().map(Some)).collect()
+/// Explains a matrix of any data of its type.
+pub(super) fn matrix_of_type(spec: &MatrixSpec, options: &MatrixOptions) -> Report {
+    let is_own = options.writable || options.copy == CopyMode::Always;
+    let (mut rows, mut whole) = described(spec, Device::CPU);
+    for (row, (_, column)) in rows.iter_mut().zip(spec.columns()) {
+        row.set_column_possible(column);
+        (row.view, row.at_most) = (false, !is_own && (row.at_most || row.steps.is_empty()));
+        row.specs = vec![column.clone()];
+        row.set_refused(column);
+        whole.set_refused(column);
+    }
+    whole.specs = spec.columns().iter().map(|(_, column)| column.clone()).collect();
+    whole.fill(|whole| whole.set_possible(&possible_steps(spec, is_own), options.copy));
+    Report { rows, matrices: vec![whole], ..Report::default() }
 }
 
-/// The report of one matrix, of any data where there are no chunks.
-fn report(
-    (field, chunks): (&FieldRef, Option<&[DeviceArray]>),
-    name: &str,
-    matrix: &MatrixOptions,
-    options: &impl Fn(&str) -> Options,
-) -> Result<Report> {
-    let columns = matrix.columns_of(field);
-    let selected = select(field, columns.as_deref())?;
-    let device = DeviceArray::device_of(chunks.unwrap_or_default());
-    let left_out = if matrix.columns.is_none() { matrix.index.left_out(field) } else { Vec::new() };
-    let new = |field| ReportRow { device, ..ReportRow::new(field) };
-    let mut rows: Vec<ReportRow> = selected.iter().map(|(_, column)| new(column)).collect();
-    let mut whole = ReportRow { column: name.to_owned(), ..new(field) };
-    let spec = MatrixSpec::new(field, columns.as_deref(), options, matrix.dtype);
-    if let Ok(spec) = &spec {
-        for (row, (_, column)) in rows.iter_mut().zip(spec.columns()) {
-            (row.dtype, row.shape) = (Some(spec.dtype()), shape_of(None, column));
-            row.set_possible(&column.possible_steps(&Options::default()), CopyMode::IfNeeded)?;
-        }
-        (whole.dtype, whole.promotion) = (Some(spec.dtype()), Some(spec.promotion()));
-        whole.shape = vec![None, i64::try_from(spec.width()).ok()];
-    } else {
-        for (row, (_, column)) in rows.iter_mut().zip(&selected) {
-            let mut options = options(column.name());
-            options.dtype = matrix.dtype.or(options.dtype);
-            row.fill(|row| row.describe(column, &options).map(drop));
-            row.view = false;
-        }
+/// The rows of a matrix that cannot be planned.
+pub(super) fn refused_matrix(spec: &MatrixSpec, device: Device, error: Error) -> Report {
+    let (mut rows, whole) = described(spec, device);
+    for (row, (_, column)) in rows.iter_mut().zip(spec.columns()) {
+        row.set_column_possible(column);
     }
-    let planned = |spec: MatrixSpec| match chunks {
-        None => Ok((spec, None)),
-        Some(chunks) => {
-            with_planned_matrix(&spec, chunks, matrix, |planned| explain_planned_matrix(name, device, &planned))
-                .map(|report| (spec, Some(report)))
-        }
+    let rows = rows.into_iter().map(|row| refused_column(row, &error)).collect();
+    Report { rows, matrices: vec![ReportRow { error: Some(error), ..whole }], ..Report::default() }
+}
+
+/// The row of a column of a matrix that is refused: what is wrong with one column stands in its row too.
+pub(super) fn refused_column(row: ReportRow, error: &Error) -> ReportRow {
+    ReportRow { view: false, error: row.error.clone().or_else(|| error.of_column(&row.column)), ..row }
+}
+
+/// What the spec of a matrix says: of each column, and of the matrix.
+fn described(spec: &MatrixSpec, device: Device) -> (Vec<ReportRow>, ReportRow) {
+    let dtype = Some(spec.dtype());
+    let row = |(_, column): &(usize, Spec)| {
+        let mut row = ReportRow { device, ..ReportRow::new(column.field()) };
+        row.describe(column);
+        ReportRow { dtype, ..row }
     };
-    match spec.and_then(planned) {
-        Ok((_, Some(report))) => return Ok(Report { left_out, ..report }),
-        Ok((spec, None)) => {
-            let is_own = matrix.writable || matrix.copy == CopyMode::Always;
-            let steps = possible_steps(&spec, is_own);
-            for (row, (_, column)) in rows.iter_mut().zip(spec.columns()) {
-                (row.view, row.at_most) = (false, !is_own && (row.at_most || row.steps.is_empty()));
-                row.specs = vec![column.clone()];
-                row.set_refused(column);
-                whole.set_refused(column);
-            }
-            whole.specs = spec.columns().iter().map(|(_, column)| column.clone()).collect();
-            whole.fill(|whole| whole.set_possible(&steps, matrix.copy));
-        }
-        Err(error) => {
-            // What is wrong with one column stands in its row too.
-            for row in &mut rows {
-                row.view = false;
-                row.error = row.error.take().or_else(|| error.of_column(&row.column));
-            }
-            whole.error = Some(error);
-        }
+    let rows: Vec<_> = spec.columns().iter().map(row).collect();
+    let shape = vec![None, i64::try_from(spec.width()).ok()];
+    let whole = ReportRow { device, dtype, shape, promotion: Some(spec.promotion()), ..ReportRow::new(spec.field()) };
+    (rows, ReportRow { column: String::new(), ..whole })
+}
+
+impl ReportRow {
+    /// Sets what may be done to a column of a matrix.
+    fn set_column_possible(&mut self, column: &Spec) {
+        self.error = self.set_possible(&column.possible_steps(&Options::default()), CopyMode::IfNeeded).err();
     }
-    Ok(Report { rows, matrices: vec![whole], left_out, ..Report::default() })
 }
 
 /// What may have to be done to make a matrix; what is done to its columns stands in their rows.

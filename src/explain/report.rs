@@ -11,7 +11,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Language, Remedy, Result};
 use crate::ffi::dlpack::DLDeviceType;
 use crate::plan::{Placement, Plan};
-use crate::spec::{Options, Spec};
+use crate::spec::Spec;
 
 /// The report of [`Conversion::explain`](crate::Conversion::explain): one row for each column. Its text is a table.
 #[derive(Clone, Debug, Default)]
@@ -85,11 +85,8 @@ impl Report {
 
     /// The report of a group's column, which is called as the group then, or of its matrix.
     pub(crate) fn in_group(mut self, group: &str) -> Self {
-        let is_column = self.matrices.is_empty();
-        for row in if is_column { &mut self.rows } else { &mut self.matrices } {
-            if is_column {
-                group.clone_into(&mut row.column);
-            }
+        for row in if self.matrices.is_empty() { &mut self.rows } else { &mut self.matrices } {
+            group.clone_into(&mut row.column);
             row.error = row.error.take().map(|error| error.in_group(group));
         }
         self
@@ -102,9 +99,9 @@ impl ReportRow {
     }
 
     /// A row that tells nothing else yet.
-    pub(crate) fn of_type(column: String, arrow_type: String) -> Self {
+    pub(crate) fn of_type(column: impl Into<String>, arrow_type: String) -> Self {
         Self {
-            column,
+            column: column.into(),
             arrow_type,
             dtype: None,
             shape: Vec::new(),
@@ -136,14 +133,7 @@ impl ReportRow {
     }
 
     /// Sets what the spec alone says.
-    pub(super) fn describe(&mut self, field: &FieldRef, options: &Options) -> Result<Spec> {
-        let spec = Spec::new(field, options)?;
-        self.describe_spec(&spec);
-        Ok(spec)
-    }
-
-    /// As [`ReportRow::describe`], for a spec that is there.
-    pub(super) fn describe_spec(&mut self, spec: &Spec) {
+    pub(super) fn describe(&mut self, spec: &Spec) {
         self.dtype = Some(spec.dtype());
         self.shape = std::iter::once(None).chain(spec.inner_shape().iter().copied().map(Some)).collect();
     }

@@ -85,7 +85,7 @@ impl Report {
     }
 
     /// The report of a conversion on another device than that of the chunks, for which they are moved there whole before: of this report,
-    /// which [`super::explain_schema`] and its kind make, as only types and lengths are known then. How the chunks are moved stands in
+    /// made of types alone, as only types and lengths are known then. How the chunks are moved stands in
     /// [`Report::transfer`]. Nothing is asked of a driver.
     pub(crate) fn after_move(
         mut self,

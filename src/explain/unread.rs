@@ -2,7 +2,7 @@
 
 use arrow_schema::FieldRef;
 
-use super::{Report, ReportRow, explain_parts, explain_schema};
+use super::{Report, ReportRow, explain, explain_parts};
 use crate::cuda::is_cuda;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -25,7 +25,7 @@ pub(crate) fn explain_stream(
     options: impl Fn(&str) -> Options,
 ) -> Result<Report> {
     if device.is_cpu() || !is_ragged(field) || options(field.name()).categories.is_some() {
-        return Ok(explain_schema(field, columns, options)?.unread_on(device));
+        return Ok(explain(field, None, columns, options)?.unread_on(device));
     }
     Ok(explain_parts(field, device, plan_ragged_type(field, device, &options(field.name()))))
 }

@@ -100,21 +100,6 @@ fn record_small(spec: &MatrixSpec, rows: usize, options: &MatrixOptions) {
     });
 }
 
-/// Calls `work` with the planned matrix, decoded where it has to be.
-///
-/// # Errors
-/// As [`decode_chunks`], [`PlannedMatrix::new`] and `work`.
-pub(crate) fn with_planned_matrix<R>(
-    spec: &MatrixSpec,
-    chunks: &[DeviceArray],
-    options: &MatrixOptions,
-    work: impl FnOnce(PlannedMatrix<'_>) -> R,
-) -> Result<R> {
-    check_types(spec.field(), chunks)?;
-    let chunks = decode_chunks(spec, chunks, options)?;
-    PlannedMatrix::new(spec, &chunks, options, true).map(work)
-}
-
 /// Bytes of the result.
 fn bytes_of(spec: &MatrixSpec, chunks: &[DeviceArray]) -> usize {
     rows_of(chunks).saturating_mul(spec.row_bytes())

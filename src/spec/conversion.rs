@@ -218,9 +218,6 @@ impl Conversion {
     /// The options of matrices as a whole.
     pub(crate) fn matrix(&self) -> MatrixOptions {
         MatrixOptions {
-            columns: None,
-            index: self.index,
-            dtype: self.dtype.all(),
             memory_order: self.memory_order,
             copy: self.copy,
             writable: self.writable,

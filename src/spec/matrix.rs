@@ -1,13 +1,12 @@
 //! [`MatrixSpec`]: the columns of a matrix, and the dtype that they promote to.
 
-use std::borrow::Cow;
 use std::num::NonZero;
 
-use arrow_schema::{DataType, Field, FieldRef};
+use arrow_schema::{DataType, FieldRef};
 
 use super::promotion::promote_all;
 use super::row_shape::{require_numbers, width};
-use super::{CopyMode, DecimalMode, Element, NullPolicy, Options, PandasIndex, Spec, all_or_errors, select};
+use super::{CopyMode, DecimalMode, Element, NullPolicy, Options, Spec, all_or_errors, select};
 use crate::alloc::fallible;
 use crate::dtype::DType;
 use crate::error::{Error, Remedy, Result};
@@ -27,12 +26,6 @@ pub enum MemoryOrder {
 /// The options of a matrix as a whole.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct MatrixOptions {
-    /// The names of the columns, in their order; `None` takes all, in the schema's order.
-    pub(crate) columns: Option<Vec<String>>,
-    /// Which index columns of pandas count as columns.
-    pub(crate) index: PandasIndex,
-    /// The dtype that every column is cast to, checked; `None` is the dtype that the columns promote to.
-    pub(crate) dtype: Option<DType>,
     /// The memory order of a matrix.
     pub(crate) memory_order: MemoryOrder,
     /// When a copy may be made.
@@ -41,16 +34,6 @@ pub(crate) struct MatrixOptions {
     pub(crate) writable: bool,
     /// The number of threads that pack large matrices; `None` is `ARROW_DLPACK_THREADS`, or one per core.
     pub(crate) threads: Option<NonZero<usize>>,
-}
-
-impl MatrixOptions {
-    /// Returns the names of this struct type's columns, unless all are taken.
-    pub(crate) fn columns_of(&self, field: &Field) -> Option<Cow<'_, [String]>> {
-        match &self.columns {
-            Some(columns) => Some(columns.into()),
-            None => self.index.remaining(field).map(Cow::Owned),
-        }
-    }
 }
 
 /// What a matrix of columns is, from the struct field and the options alone.

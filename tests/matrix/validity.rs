@@ -58,6 +58,9 @@ proptest! {
             let report = conversion.explain(Chunks::new(&data.field, &data.chunks)).unwrap();
             let row = report.rows.iter().find(|row| row.column == "valid").unwrap();
             prop_assert_eq!(row.bytes, bytes, "{}", report);
+            let of_type = conversion.explain_type(&data.field, arrow_dlpack::Device::CPU).unwrap();
+            let row_of_type = of_type.rows.iter().find(|row| row.column == "valid").unwrap();
+            prop_assert_eq!(row_of_type.steps.contains(&"decoded".to_owned()), case.columns[0].0 == Kind::Runs);
             prop_assert_eq!(row.steps.iter().any(|step| step.contains("decoded")), bytes > rows, "{}", report);
             let (whole, streamed) = (CopyLog::new(), CopyLog::new());
             whole.track(|| conversion.to_tensors(Chunks::new(&data.field, &data.chunks))).unwrap();

@@ -1,0 +1,79 @@
+//! Reports of matrices and of named groups with rows of one shape.
+
+use std::sync::Arc;
+
+use arrow_schema::FieldRef;
+
+use super::matrix::refused_column;
+use super::results::explain_spec;
+use super::{Report, ReportRow, explain};
+use crate::arrow::DeviceArray;
+use crate::column::check_types;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::spec::{Conversion, Group, MatrixOptions, MatrixSpec, Options, ResultKind, ResultSpec, Spec, select};
+
+/// Explains the conversion of columns of a struct into a matrix: of these chunks, or of any data of this field where they are `None`.
+/// `dtype` is that of all columns, unless they are promoted to one.
+///
+/// # Errors
+/// When a chunk is of another type, or a selected column does not exist. What is wrong with a column or the matrix is in its row.
+pub(crate) fn explain_matrix(
+    field: &FieldRef,
+    chunks: Option<&[DeviceArray]>,
+    (columns, dtype): (Option<&[String]>, Option<DType>),
+    matrix: &MatrixOptions,
+    options: impl Fn(&str) -> Options,
+) -> Result<Report> {
+    let chunks_or_none = chunks.unwrap_or_default();
+    check_types(field, chunks_or_none)?;
+    let selected = select(field, columns)?;
+    Ok(match MatrixSpec::new(field, columns, &options, dtype) {
+        Ok(spec) => explain_spec(&ResultSpec::new(ResultKind::Matrix(Arc::new(spec))), chunks, matrix),
+        Err(error) => {
+            let device = DeviceArray::device_of(chunks_or_none);
+            let row = |(_, column): (usize, &FieldRef)| {
+                let mut row = ReportRow { device, ..ReportRow::new(column) };
+                let mut options = options(column.name());
+                options.dtype = dtype.or(options.dtype);
+                row.fill(|row| Spec::new(column, &options).map(|spec| row.describe(&spec)));
+                refused_column(row, &error)
+            };
+            let rows = selected.into_iter().map(row).collect();
+            let whole = ReportRow { device, error: Some(error), ..ReportRow::new(field) };
+            Report { rows, matrices: vec![ReportRow { column: String::new(), ..whole }], ..Report::default() }
+        }
+    })
+}
+
+/// Explains the conversion into a named group with rows of one shape, of these chunks, or of any data of this field where they are
+/// `None`.
+///
+/// # Errors
+/// As [`explain_matrix`].
+pub(crate) fn explain_group(
+    field: &FieldRef,
+    chunks: Option<&[DeviceArray]>,
+    (name, group): (&str, &Group),
+    matrix: &MatrixOptions,
+    conversion: &Conversion,
+) -> Result<Report> {
+    let options = |column: &str| conversion.of_in(name, group, column);
+    let columns = Some(group.columns());
+    let report = if group.is_matrix() {
+        explain_matrix(field, chunks, (columns, conversion.dtype_in(name, group)), matrix, options)?
+    } else {
+        explain(field, chunks, columns, options)?
+    };
+    let report = report.in_group(name);
+    let Some(validity) = group.validity_name() else { return Ok(report) };
+    Ok(report.and(match conversion.results_of(field, (name, group)).as_deref() {
+        Ok([.., result]) => explain_spec(result, chunks, matrix),
+        Ok([]) => Report::default(),
+        Err(error) => {
+            let device = DeviceArray::device_of(chunks.unwrap_or_default());
+            let row = ReportRow { device, dtype: Some(DType::Bool), ..ReportRow::of_type(validity, String::new()) };
+            Report { rows: vec![ReportRow { error: Some(error.clone()), ..row }], ..Report::default() }
+        }
+    }))
+}

@@ -1,0 +1,113 @@
+//! Rows of a report for a result: a column, a matrix, or the validity of either, of data or of a type.
+
+use super::matrix::{explain_planned_matrix, matrix_of_type, refused_matrix};
+use super::{Report, ReportRow};
+use crate::arrow::DeviceArray;
+use crate::device::Device;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::matrix::{PlannedResult, with_planned_result};
+use crate::plan::{Action, Plan};
+use crate::spec::{
+    CopyMode, MatrixOptions, MatrixSpec, Options, PossibleStep, ResultKind, ResultSpec, Spec, unless_one_chunk,
+};
+
+/// Explains a result of these chunks, or of any data of its type where they are `None`. Why it is refused stands in its rows.
+pub(crate) fn explain_spec(result: &ResultSpec, chunks: Option<&[DeviceArray]>, options: &MatrixOptions) -> Report {
+    let Some(chunks) = chunks else { return explain_type(result, options) };
+    let device = DeviceArray::device_of(chunks);
+    with_planned_result(result, chunks, options, |planned| Ok(explain_result(result, device, &planned)))
+        .unwrap_or_else(|error| refused(result, device, error))
+}
+
+/// Explains a result that was planned, called as its group if it has one.
+pub(crate) fn explain_result(result: &ResultSpec, device: Device, planned: &PlannedResult<'_>) -> Report {
+    match planned {
+        PlannedResult::Column(planned) => single(result, device, |row| row.take_planned(planned)),
+        PlannedResult::Validity(planned) => single(result, device, |row| {
+            row.take_validity(planned.plan());
+            Ok(())
+        }),
+        PlannedResult::Matrix(planned) => in_group(result, explain_planned_matrix(device, planned)),
+    }
+}
+
+/// Explains a result of any data of its type.
+fn explain_type(result: &ResultSpec, options: &MatrixOptions) -> Report {
+    match &result.kind {
+        ResultKind::Matrix(spec) => in_group(result, matrix_of_type(spec, options)),
+        ResultKind::Column { spec, options, .. } => single(result, Device::CPU, |row| row.take_type(spec, options)),
+        ResultKind::ColumnValidity { spec, .. } => {
+            single(result, Device::CPU, |row| row.set_validity_possible(Some(spec), options.copy))
+        }
+        ResultKind::Validity(spec) => {
+            let decoded = spec.columns().iter().map(|(_, column)| column).find(|column| column.decoded().is_some());
+            single(result, Device::CPU, |row| row.set_validity_possible(decoded, options.copy))
+        }
+    }
+}
+
+/// The rows of a result that cannot be planned.
+fn refused(result: &ResultSpec, device: Device, error: Error) -> Report {
+    match &result.kind {
+        ResultKind::Matrix(spec) => in_group(result, refused_matrix(spec, device, error)),
+        _ => single(result, device, |_| Err(error)),
+    }
+}
+
+fn in_group(result: &ResultSpec, report: Report) -> Report {
+    match &result.group {
+        Some(group) => report.in_group(group),
+        None => report,
+    }
+}
+
+/// The only row of a result.
+fn single(result: &ResultSpec, device: Device, fill: impl FnOnce(&mut ReportRow) -> Result<()>) -> Report {
+    let mut row = match &result.kind {
+        ResultKind::Column { spec, .. } => {
+            let mut row = ReportRow::new(spec.field());
+            row.describe(spec);
+            row
+        }
+        kind => ReportRow { dtype: Some(DType::Bool), shape: shape_of(kind), ..ReportRow::of_type("", String::new()) },
+    };
+    (row.device, row.column) = (device, result.name().to_owned());
+    row.fill(|row| fill(row).map_err(|error| result.in_group(error)));
+    Report { rows: vec![row], ..Report::default() }
+}
+
+/// The shape of a validity, as far as the type tells it.
+fn shape_of(kind: &ResultKind) -> Vec<Option<i64>> {
+    let columns = |spec: &MatrixSpec| i64::try_from(spec.width()).ok();
+    match kind {
+        ResultKind::Column { spec, .. } | ResultKind::ColumnValidity { spec, .. } => {
+            std::iter::once(None).chain(spec.inner_shape().iter().copied().map(Some)).collect()
+        }
+        ResultKind::Matrix(spec) | ResultKind::Validity(spec) => vec![None, columns(spec)],
+    }
+}
+
+impl ReportRow {
+    /// Sets what any data of a column's type may make necessary.
+    fn take_type(&mut self, spec: &Spec, options: &Options) -> Result<()> {
+        self.specs.push(spec.clone());
+        self.set_refused(spec);
+        self.set_possible(&unless_one_chunk(spec.possible_steps(options)), options.copy)
+    }
+
+    /// Sets what is done for a validity of any data, for which a column of this spec is decoded.
+    fn set_validity_possible(&mut self, decoded: Option<&Spec>, copy: CopyMode) -> Result<()> {
+        let decoding = decoded.filter(|spec| spec.decoded().is_some()).map(Action::decoding);
+        let certain = |action: Action| PossibleStep { text: action.to_string(), only_if: None };
+        self.set_possible(&decoding.into_iter().chain([Action::Unpack]).map(certain).collect::<Vec<_>>(), copy)
+    }
+
+    /// Sets what the plan of a validity says.
+    fn take_validity(&mut self, plan: &Plan) {
+        if let Some(rows) = self.shape.first_mut() {
+            *rows = i64::try_from(plan.rows).ok();
+        }
+        self.take(plan);
+    }
+}
