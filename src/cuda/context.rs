@@ -40,6 +40,8 @@ pub(crate) struct CudaDevice {
     /// Bytes from other allocators.
     pub(super) foreign: AtomicUsize,
     kernels: OnceLock<Kernels>,
+    /// Held while the kernels are loaded, so that they are loaded once.
+    loading: Mutex<()>,
 }
 
 impl fmt::Debug for CudaDevice {
@@ -48,7 +50,15 @@ impl fmt::Debug for CudaDevice {
     }
 }
 
-static DEVICES: [OnceLock<CudaDevice>; MAX_DEVICES] = [const { OnceLock::new() }; MAX_DEVICES];
+static DEVICES: [Slot; MAX_DEVICES] =
+    [const { Slot { device: OnceLock::new(), starting: Mutex::new(()) } }; MAX_DEVICES];
+
+/// A device, if it is in use.
+struct Slot {
+    device: OnceLock<CudaDevice>,
+    /// Held while the device is started, so that its context is retained once.
+    starting: Mutex<()>,
+}
 
 impl CudaDevice {
     /// Returns the device of this ordinal, which is in use from now on.
@@ -59,18 +69,16 @@ impl CudaDevice {
         let driver = driver()?;
         let slot = usize::try_from(ordinal).ok().and_then(|index| DEVICES.get(index));
         let slot = slot.ok_or_else(|| missing(driver, ordinal))?;
-        match slot.get() {
+        match slot.device.get() {
             Some(device) => Ok(device),
             None => Self::start(driver, ordinal, slot),
         }
     }
 
     #[cold]
-    fn start(driver: &'static Driver, ordinal: i32, slot: &'static OnceLock<Self>) -> Result<&'static Self> {
-        static STARTING: Mutex<()> = Mutex::new(());
-        // A context is retained once.
-        let _starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(device) = slot.get() {
+    fn start(driver: &'static Driver, ordinal: i32, slot: &'static Slot) -> Result<&'static Self> {
+        let _starting = slot.starting.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(device) = slot.device.get() {
             return Ok(device);
         }
         let (mut device, mut context) = (0, ContextHandle::NULL);
@@ -81,7 +89,7 @@ impl CudaDevice {
         })?;
         // SAFETY: `context` is a local that the driver sets.
         unsafe { driver.primary_context_retain(&raw mut context, device) }?;
-        let device = slot.get_or_init(|| Self {
+        let device = slot.device.get_or_init(|| Self {
             driver,
             ordinal,
             device,
@@ -94,6 +102,7 @@ impl CudaDevice {
             free_stream: OnceLock::new(),
             foreign: AtomicUsize::new(0),
             kernels: OnceLock::new(),
+            loading: Mutex::new(()),
         });
         grant_access(device);
         Ok(device)
@@ -101,7 +110,7 @@ impl CudaDevice {
 
     /// The devices that are in use.
     pub(crate) fn in_use() -> impl Iterator<Item = &'static Self> {
-        DEVICES.iter().filter_map(OnceLock::get)
+        DEVICES.iter().filter_map(|slot| slot.device.get())
     }
 
     /// Returns whether this device can reach the memory of another; false if the driver does not say.
@@ -123,11 +132,10 @@ impl CudaDevice {
     /// # Errors
     /// If the driver refuses the module, or a function is missing in it.
     pub(crate) fn kernels(&'static self) -> Result<&'static Kernels> {
-        static LOADING: Mutex<()> = Mutex::new(());
         if let Some(kernels) = self.kernels.get() {
             return Ok(kernels);
         }
-        let _loading = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
+        let _loading = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(kernels) = self.kernels.get() {
             return Ok(kernels);
         }

@@ -98,6 +98,8 @@ impl Status {
     pub(crate) const NO_DEVICE: u32 = 100;
     pub(crate) const INVALID_DEVICE: u32 = 101;
     pub(crate) const INVALID_CONTEXT: u32 = 201;
+    /// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT`.
+    pub(crate) const CAPTURE_IMPLICIT: u32 = 906;
 
     pub(crate) fn is_out_of_memory(self) -> bool {
         self.code == Self::OUT_OF_MEMORY

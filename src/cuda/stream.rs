@@ -100,7 +100,8 @@ impl Current {
         self.device().is_idle(stream)
     }
 
-    /// Returns whether a stream is being captured into a graph.
+    /// Returns whether a stream is being captured into a graph. Of the legacy default stream: whether a stream is that waits for
+    /// it, because work or an event on the legacy stream would then break the capture.
     pub(crate) fn is_capturing(&self, stream: Stream) -> Called<bool> {
         self.device().is_capturing(stream)
     }
@@ -177,8 +178,11 @@ impl CudaDevice {
     pub(crate) fn is_capturing(&self, stream: Stream) -> Called<bool> {
         let mut status: c_int = 0;
         // SAFETY: `status` is a local that the driver sets; the stream as in `require_own`.
-        unsafe { self.driver.stream_is_capturing(stream.handle(), &raw mut status) }?;
-        Ok(status != 0)
+        match unsafe { self.driver.stream_is_capturing(stream.handle(), &raw mut status) } {
+            Ok(()) => Ok(status != 0),
+            Err(Status { code: Status::CAPTURE_IMPLICIT, .. }) => Ok(true),
+            Err(status) => Err(status),
+        }
     }
 
     /// As [`Current::is_idle`], on a thread in which the device's context is current.

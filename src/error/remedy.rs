@@ -259,10 +259,17 @@ remedies! {
         "pass Device::CPU, a CUDA device or its page-locked memory, and copy the batches with the library that takes them",
         "pass \"cpu\", \"cuda_host\" or \"cuda:0\", and copy the batches with the library that takes them",
     }
-    BeforeCapture { "make the result before the capture", "make the result before the capture, or without `xp`" }
-    WrittenBeforeCapture {
-        "synchronise the data before the capture",
-        "synchronise the data before the capture, or pass stream=-1 if it is ordered otherwise",
+    BeforeCapture { device } {
+        "call stream_order::warm_up for {device} and make the result before the capture, or on another stream",
+        "call ad.warm_up(\"{device}\") and make the result before the capture, or on another stream",
+    }
+    BeforeCaptureOrPlain { device } {
+        "call stream_order::warm_up for {device} and make the result before the capture",
+        "call ad.warm_up(\"{device}\") and make the result before the capture, or without `xp`",
+    }
+    WrittenBeforeCapture { device } {
+        "call stream_order::warm_up for {device} and synchronise the data before the capture",
+        "call ad.warm_up(\"{device}\") and synchronise the data before the capture, or pass stream=-1 if it is ordered otherwise",
     }
     ForkEarlier {
         "start processes without a fork, or fork before CUDA is used",

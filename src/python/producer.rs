@@ -64,9 +64,11 @@ fn on_stream(method: &Bound<'_, PyAny>, advertised: Device, copy: CopyMode) -> P
         return Err(Error::new(ErrorKind::Device, reason).into());
     }
     // Without a stream the legacy default one is meant.
-    let (stream, wait) =
-        if has_waited { (stream.stream(), Wait::DlpackImport) } else { (Stream::LEGACY, Wait::DlpackDefault) };
-    readiness.written_behind(&current, stream, wait)?;
+    if has_waited {
+        readiness.written_behind(&current, stream.stream(), Wait::DlpackImport)?;
+    } else {
+        readiness.written_behind_others(&current, Stream::LEGACY, Wait::DlpackDefault)?;
+    }
     tensor.check_memory(&current)?;
     Ok(tensor)
 }
@@ -83,7 +85,7 @@ pub(super) fn behind(tensor: &Tensor, stream: Stream) -> PyResult<()> {
     }
     let current = stream_order::enter(device)?;
     tensor.check_memory(&current)?;
-    Ok(readiness.written_behind(&current, stream, Wait::DlpackDefault)?)
+    Ok(readiness.written_behind_others(&current, stream, Wait::DlpackDefault)?)
 }
 
 /// What `__dlpack_device__` says; `None` without it.

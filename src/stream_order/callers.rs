@@ -1,7 +1,8 @@
 //! The waits and events that Rust callers ask for; Python callers ask through the protocols.
 
+use super::capture::refuse_capture;
 use super::{Readiness, Wait, current_stream, enter};
-use crate::cuda::Stream;
+use crate::cuda::{Current, Stream};
 use crate::error::Result;
 
 impl Readiness {
@@ -29,10 +30,20 @@ impl Readiness {
     /// Sets when the memory is written, after an import without an event: when the work that `stream` has now is done.
     ///
     /// # Errors
-    /// If the stream belongs to another device or context, an event was set already, or the driver fails.
+    /// If the stream belongs to another device or context or is being captured, an event was set already, or the driver
+    /// fails.
     pub fn record_written(&self, stream: Stream) -> Result<()> {
         let current = enter(self.device())?;
         current.require_own(stream)?;
-        self.written_behind(&current, stream, Wait::DlpackImport)
+        self.written_behind_others(&current, stream, Wait::DlpackImport)
+    }
+
+    /// Sets that the memory is written when the work is done that a stream of another library's has now.
+    ///
+    /// # Errors
+    /// If the stream is being captured, an event was set already, or the driver fails.
+    pub(crate) fn written_behind_others(&self, current: &Current, stream: Stream, wait: Wait) -> Result<()> {
+        refuse_capture(current, stream, "an event on it would be a part of the graph")?;
+        self.written_behind(current, stream, wait)
     }
 }

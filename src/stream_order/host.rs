@@ -145,7 +145,7 @@ pub(super) fn attached(run: impl FnOnce() + Send) {
 ///
 /// # Errors
 /// If there is no driver, or no such device.
-pub(super) fn device(ordinal: i32) -> Result<&'static CudaDevice> {
+pub(crate) fn device(ordinal: i32) -> Result<&'static CudaDevice> {
     match CudaDevice::in_use().find(|device| device.ordinal() == ordinal) {
         // This refuses a forked process.
         Some(_) => CudaDevice::get(ordinal),

@@ -7,6 +7,7 @@
 mod allocation;
 mod behind;
 mod callers;
+mod capture;
 mod check;
 mod deferred_free;
 mod host;
@@ -17,6 +18,7 @@ mod reaper;
 mod release;
 mod scope;
 mod statistics;
+mod uses;
 mod waits;
 mod warm_up;
 
@@ -24,19 +26,20 @@ use std::ffi::c_void;
 use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use smallvec::SmallVec;
 
 pub(crate) use allocation::check_memory;
 pub(crate) use behind::Behind;
+pub(crate) use capture::refuse_capture;
 pub(crate) use check::{check_host, is_check_asked};
 pub use deferred_free::collect;
 pub(crate) use deferred_free::{drain, look};
 pub use host::host_waits;
 #[cfg(feature = "python")]
 pub(crate) use host::{Interpreter, wait_beside};
-pub(crate) use host::{Interrupts, load_kernels, run_handlers, stay_apart};
+pub(crate) use host::{Interrupts, device, load_kernels, run_handlers, stay_apart};
 pub(crate) use memory::{allocate, allocate_scratch, page_locked, staging_block};
 #[cfg(feature = "python")]
 pub(crate) use reaper::stop_reaper;
@@ -93,7 +96,8 @@ enum Ready {
 struct Use {
     /// The stream, if it may have received more work since, and is not known only to another thread.
     stream: Option<Stream>,
-    event: Event,
+    /// `None` if the stream was being captured.
+    event: Option<Event>,
     wait: Wait,
 }
 
@@ -327,8 +331,8 @@ impl Readiness {
             if self.ask_complete(current.device())? {
                 return Ok(());
             }
-            let reason = "the stream is being captured, and what writes the data is not done";
-            return Err(Error::new(ErrorKind::Device, reason).remedy_is(Remedy::WrittenBeforeCapture));
+            let why = "what writes the data is not done";
+            return Err(capture::captured(current, stream, why, |device| Remedy::WrittenBeforeCapture { device }));
         }
         Ok(current.stream_waits(stream, event)?)
     }
@@ -359,66 +363,6 @@ impl Readiness {
         for part in self.0.parts.iter().filter(|_| !Wait::LentParts.is_skipped()) {
             part.lend(wait);
         }
-    }
-
-    /// Frees the memory only behind a stream's work: its present work, and all work that it gets until the release.
-    ///
-    /// # Errors
-    /// If the stream belongs to another device or context, or the driver fails.
-    pub fn record_stream(&self, stream: Stream) -> Result<()> {
-        self.keep_for(stream, Wait::ReleaseBehindRecorded)
-    }
-
-    /// As [`Readiness::record_stream`], under the number of another place.
-    ///
-    /// # Errors
-    /// As [`Readiness::record_stream`].
-    pub(crate) fn keep_for(&self, stream: Stream, wait: Wait) -> Result<()> {
-        let current = enter(self.0.device)?;
-        current.require_own(stream)?;
-        // Another thread's per-thread default stream has the same number.
-        let again = (stream != Stream::PER_THREAD).then_some(stream);
-        self.record_use(&current, stream, again, wait)
-    }
-
-    /// Frees the memory only behind our own work that `stream` has now.
-    ///
-    /// # Errors
-    /// If no event can be recorded, and the host cannot wait for the work either. The memory is never freed then.
-    pub(crate) fn used_by(&self, current: &Current, stream: Stream) -> Result<()> {
-        self.used_for(current, stream, Wait::ReleaseBehindOurs)
-    }
-
-    /// As [`Readiness::used_by`], under the number of another place.
-    ///
-    /// # Errors
-    /// As [`Readiness::used_by`].
-    pub(crate) fn used_for(&self, current: &Current, stream: Stream, wait: Wait) -> Result<()> {
-        if self.record_use(current, stream, None, wait).is_ok() {
-            return Ok(());
-        }
-        let settled = settle(current, stream);
-        if settled.is_err() {
-            self.lose();
-        }
-        settled
-    }
-
-    fn lose(&self) {
-        self.0.lost.store(true, Ordering::Release);
-        self.0.parts.iter().for_each(Self::lose);
-    }
-
-    fn record_use(&self, current: &Current, stream: Stream, again: Option<Stream>, wait: Wait) -> Result<()> {
-        if self.0.parts.is_empty() {
-            let event = Event::record(current, stream)?;
-            let mut uses = self.0.uses.lock().unwrap_or_else(PoisonError::into_inner);
-            // Drops completed events, so that memory that is read often does not collect them.
-            let is_done = |used: &Use| used.event.is_complete(current) == Ok(true);
-            uses.retain(|used| if used.stream.is_some() { used.stream != again } else { !is_done(used) });
-            uses.push(Use { stream: again, event, wait });
-        }
-        self.0.parts.iter().try_for_each(|part| part.record_use(current, stream, again, wait))
     }
 }
 

@@ -9,7 +9,7 @@ use super::request::Transfer;
 use super::staging::{self, Moving};
 use crate::alloc::{ALIGNMENT, HostBuffer, Owner};
 use crate::convert::for_each_part;
-use crate::cuda::{CudaDevice, Current, Stream, thread_sync};
+use crate::cuda::{Current, Stream, thread_sync};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::dlpack::DLDeviceType;
@@ -177,7 +177,7 @@ impl Job<'_> {
         let source = device_address(piece.address)?;
         let started = match self.own.device_type() {
             DLDeviceType::CUDA if self.own.id() != current.device().ordinal() => {
-                let own = CudaDevice::get(self.own.id())?;
+                let own = stream_order::device(self.own.id())?;
                 // SAFETY: `pieces`, and `target` has room for this one; source and buffer are released behind the
                 // copy.
                 unsafe { current.copy_from_peer(target, source, own, piece.bytes, stream) }

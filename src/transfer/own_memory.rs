@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::alloc::Owner;
 use crate::cuda::{Current, DeviceBuffer, PinnedBuffer, Stream};
 use crate::device::Device;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::stream_order::{self, Readiness, Wait};
 
 /// Returns the owner of our memory that `stream` has started to write. It is freed behind the work that uses it.
@@ -41,14 +41,7 @@ pub(crate) fn written(device: Device, current: &Current, stream: Stream, wait: W
 /// Refuses a stream of another device or context, and one under capture, where a copy would become part of the graph.
 pub(crate) fn require_free(current: &Current, stream: Stream) -> Result<()> {
     current.require_own(stream)?;
-    if current.is_capturing(stream)? {
-        return Err(Error::new(
-            ErrorKind::Device,
-            "the stream is being captured, and a copy cannot be a part of the graph",
-        )
-        .remedy_is("copy before the capture, or on another stream"));
-    }
-    Ok(())
+    stream_order::refuse_capture(current, stream, "neither a copy nor its memory can be a part of the graph")
 }
 
 /// Our memory on a device, freed behind the work that may use it.

@@ -2,11 +2,12 @@
 
 use std::ffi::c_int;
 
-use crate::cuda::{CudaDevice, is_cuda, is_host_visible};
+use crate::cuda::{is_cuda, is_host_visible};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::dlpack::DLDeviceType;
 use crate::plan::{TransferPath, TransferStep};
+use crate::stream_order;
 
 /// `CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS`.
 const CONCURRENT_MANAGED_ACCESS: c_int = 89;
@@ -18,7 +19,7 @@ const CONCURRENT_MANAGED_ACCESS: c_int = 89;
 /// When the driver fails.
 pub(crate) fn is_read_in_place(device: Device) -> Result<bool> {
     if device.device_type() == DLDeviceType::CUDA_MANAGED {
-        return Ok(CudaDevice::get(device.id())?.attribute(CONCURRENT_MANAGED_ACCESS)? != 0);
+        return Ok(stream_order::device(device.id())?.attribute(CONCURRENT_MANAGED_ACCESS)? != 0);
     }
     Ok(is_host_visible(device))
 }

@@ -137,7 +137,7 @@ pub(super) fn arrived(tensor: crate::tensor::Tensor) -> PyResult<crate::tensor::
         // Whoever made it worked on the stream that `current_work_stream` names.
         let stream = stream_order::current_stream();
         current.require_own(stream)?;
-        readiness.written_behind(&current, stream, Wait::ExchangeImport)?;
+        readiness.written_behind_others(&current, stream, Wait::ExchangeImport)?;
     }
     let misaligned = tensor.device().is_cpu() && !tensor.is_aligned();
     Ok(if misaligned { compact(&tensor, tensor_input::REALIGNED)? } else { tensor })

@@ -103,10 +103,7 @@ pub(in crate::python) fn of_cuda_array_interface(object: &Bound<'_, PyAny>) -> P
         None => Readiness::written(device),
         Some(stream) => {
             current.require_own(stream)?;
-            if current.is_capturing(stream).map_err(Error::from)? {
-                let reason = "the stream of __cuda_array_interface__ is being captured";
-                return Err(Error::new(ErrorKind::Device, reason).remedy_is("import before the capture").into());
-            }
+            stream_order::refuse_capture(&current, stream, "__cuda_array_interface__ names it")?;
             Some(Readiness::recorded(device, &current, stream, Wait::ArrayInterfaceImport)?)
         }
     };

@@ -371,6 +371,23 @@ def fail_nothing() -> None:
     lib.simulated_cuda_fail_nothing()
 
 
+@contextmanager
+def hold(function: str) -> Iterator[None]:
+    """Keeps each call of a function in the driver, as one that takes long, until the end of the block."""
+    lib = simulated()
+    assert lib is not None
+    lib.simulated_cuda_hold(function.encode())
+    try:
+        yield
+    finally:
+        lib.simulated_cuda_hold(None)
+
+
+def held() -> int:
+    """How many calls of the function that is held are in the driver."""
+    return _ask("simulated_cuda_held")
+
+
 def run_all() -> None:
     """Runs whatever can run. Nobody learns of it."""
     lib = simulated()

@@ -37,6 +37,7 @@ mod event;
 mod execute;
 mod exports;
 mod fault;
+mod hold;
 mod host;
 mod inject;
 mod kernel;

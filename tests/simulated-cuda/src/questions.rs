@@ -12,7 +12,7 @@ use crate::settings::Schedule;
 use crate::state::CHANGED;
 
 /// What is asked here and how: raised when either changes.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 
 /// # Safety
 ///
@@ -108,6 +108,24 @@ pub unsafe extern "C" fn simulated_cuda_fail_from(function: *const c_char, nth: 
 #[unsafe(no_mangle)]
 pub extern "C" fn simulated_cuda_fail_nothing() {
     ask(|call| call.injection.clear());
+}
+
+/// From now on calls of a function stay in the driver until another function is named, or NULL; a test's own calls do not.
+///
+/// # Safety
+///
+/// `function` is a C string, or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn simulated_cuda_hold(function: *const c_char) {
+    // SAFETY: as the caller says.
+    let function = (!function.is_null()).then(|| unsafe { text(function) });
+    crate::hold::hold(function);
+}
+
+/// How many calls of the function that is held are in the driver.
+#[unsafe(no_mangle)]
+pub extern "C" fn simulated_cuda_held() -> u64 {
+    crate::hold::inside()
 }
 
 /// From now on the calls of this thread neither count nor are told to fail (1), or both (0): a test's own are between the

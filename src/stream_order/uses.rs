@@ -1,0 +1,92 @@
+//! Which work must be done before memory is released?
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use super::{Readiness, Use, Wait, enter, settle};
+use crate::cuda::{Current, Event, Stream};
+use crate::error::Result;
+
+impl Readiness {
+    /// Frees the memory only behind a stream's work: its present work, and all work that it gets until the release. Captured work
+    /// does not count: memory that a graph uses must be kept as long as the graph may run.
+    ///
+    /// # Errors
+    /// If the stream belongs to another device or context, or the driver fails.
+    pub fn record_stream(&self, stream: Stream) -> Result<()> {
+        let current = enter(self.device())?;
+        current.require_own(stream)?;
+        if current.is_capturing(stream)? {
+            // An event would be a part of the graph, and tell nothing of when the graph runs.
+            self.record_captured(stream);
+            return Ok(());
+        }
+        self.keep_in(&current, stream, Wait::ReleaseBehindRecorded)
+    }
+
+    fn record_captured(&self, stream: Stream) {
+        if self.0.parts.is_empty() && stream != Stream::PER_THREAD {
+            let mut uses = self.0.uses.lock().unwrap_or_else(PoisonError::into_inner);
+            if !uses.iter().any(|used| used.stream == Some(stream)) {
+                uses.push(Use { stream: Some(stream), event: None, wait: Wait::ReleaseBehindRecorded });
+            }
+        }
+        self.0.parts.iter().for_each(|part| part.record_captured(stream));
+    }
+
+    /// As [`Readiness::record_stream`], under the number of another place.
+    ///
+    /// # Errors
+    /// As [`Readiness::record_stream`].
+    pub(crate) fn keep_for(&self, stream: Stream, wait: Wait) -> Result<()> {
+        let current = enter(self.device())?;
+        current.require_own(stream)?;
+        self.keep_in(&current, stream, wait)
+    }
+
+    fn keep_in(&self, current: &Current, stream: Stream, wait: Wait) -> Result<()> {
+        // Another thread's per-thread default stream has the same number.
+        let again = (stream != Stream::PER_THREAD).then_some(stream);
+        self.record_use(current, stream, again, wait)
+    }
+
+    /// Frees the memory only behind our own work that `stream` has now.
+    ///
+    /// # Errors
+    /// If no event can be recorded, and the host cannot wait for the work either. The memory is never freed then.
+    pub(crate) fn used_by(&self, current: &Current, stream: Stream) -> Result<()> {
+        self.used_for(current, stream, Wait::ReleaseBehindOurs)
+    }
+
+    /// As [`Readiness::used_by`], under the number of another place.
+    ///
+    /// # Errors
+    /// As [`Readiness::used_by`].
+    pub(crate) fn used_for(&self, current: &Current, stream: Stream, wait: Wait) -> Result<()> {
+        if self.record_use(current, stream, None, wait).is_ok() {
+            return Ok(());
+        }
+        let settled = settle(current, stream);
+        if settled.is_err() {
+            self.lose();
+        }
+        settled
+    }
+
+    fn lose(&self) {
+        self.0.lost.store(true, Ordering::Release);
+        self.0.parts.iter().for_each(Self::lose);
+    }
+
+    fn record_use(&self, current: &Current, stream: Stream, again: Option<Stream>, wait: Wait) -> Result<()> {
+        if self.0.parts.is_empty() {
+            let event = Event::record(current, stream)?;
+            let mut uses = self.0.uses.lock().unwrap_or_else(PoisonError::into_inner);
+            // Drops completed events, so that memory that is read often does not collect them.
+            let is_done = |used: &Use| used.event.as_ref().is_none_or(|event| event.is_complete(current) == Ok(true));
+            uses.retain(|used| if used.stream.is_some() { used.stream != again } else { !is_done(used) });
+            uses.push(Use { stream: again, event: Some(event), wait });
+        }
+        self.0.parts.iter().try_for_each(|part| part.record_use(current, stream, again, wait))
+    }
+}
