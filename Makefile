@@ -92,7 +92,7 @@ IN_PARALLEL := -n auto --maxprocesses 8
 BENCH_SETS := bench $(if $(filter full,$(INTEROP)),bench-heavy)
 DEMO_SETS := demo $(if $(filter torch,$(FRAMEWORK)),demo-torch)
 
-.PHONY: help demo examples test test-rust test-polars test-python test-cuda test-ptx ptx test-simulated-cuda simulated-cuda prove-waits gpu-bundle peers interop
+.PHONY: help demo examples test test-rust test-polars test-python test-cuda test-ptx ptx cubins test-simulated-cuda simulated-cuda prove-waits gpu-bundle peers interop
 .PHONY: asan tsan miri fuzz lint public-api check-versions bench wheel release clean
 # Two installs into one environment at once would break it.
 .NOTPARALLEL:
@@ -105,6 +105,7 @@ help:
 	@echo 'make examples  builds and runs examples/candle, examples/datafusion and examples/polars-lazy; no part of make test or of CI'
 	@echo 'make test-cuda  the tests of CUDA on a simulated driver; a part of make test  (CUDA_SCHEDULES=lazy,eager,random:1)'
 	@echo 'make ptx     compiles src/cuda/kernels.cu to the PTX that is committed; make test-ptx checks it'
+	@echo 'make cubins  assembles that PTX for the usual GPUs, and packs both; make test-ptx checks it'
 	@echo 'make prove-waits  shows for each wait for a device the test that fails without it'
 	@echo 'make gpu-bundle   what the tests on a real GPU need, in dist/gpu/  (tests/gpu/README.md)'
 	@echo 'make simulated-cuda  a CUDA driver on host memory that reports races, in target/simulated-cuda/'
@@ -183,6 +184,10 @@ test-cuda: $(STAMPS)/installed $(STAMPS)/test simulated-cuda
 # The kernels as the text that the driver compiles, made by one version of nvrtc on Linux.
 ptx: $(STAMPS)/ptx
 	$(BIN)/python tests/ptx/compile.py src/cuda/kernels.cu src/cuda/kernels.ptx
+
+# That text as the usual devices run it, made by one version of ptxas on Linux, and packed with the text.
+cubins: ptx
+	$(BIN)/python tests/ptx/pack.py src/cuda/kernels.ptx src/cuda/kernels.lzma
 
 # Where the wheels cannot be installed, the tests say so and are skipped.
 test-ptx: $(STAMPS)/test

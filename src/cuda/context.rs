@@ -18,6 +18,8 @@ use crate::ffi::dlpack::DLDeviceType;
 const MAX_DEVICES: usize = 64;
 /// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT`.
 const MULTIPROCESSORS: c_int = 16;
+/// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR` and `_MINOR`.
+const CAPABILITY: [c_int; 2] = [75, 76];
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`: work of this thread invalidates no capture.
 const RELAXED: c_int = 2;
 
@@ -126,8 +128,8 @@ impl CudaDevice {
         self.kernels.get().is_some()
     }
 
-    /// Returns the functions of the module, which the first call loads. A driver compiles PTX then, which takes a second
-    /// or two, and may wait for the device.
+    /// Returns the functions of the module, which the first call loads: from a cubin, or from PTX, which a driver
+    /// compiles for a second or two. The load may wait for the device.
     ///
     /// # Errors
     /// If the driver refuses the module, or a function is missing in it.
@@ -141,8 +143,10 @@ impl CudaDevice {
         }
         let current = self.enter_unchecked()?;
         let multiprocessors = u64::try_from(self.attribute(MULTIPROCESSORS)?).unwrap_or(1).max(1);
+        let [major, minor] = CAPABILITY.map(|attribute| self.attribute(attribute));
+        let [major, minor] = [major?, minor?].map(|number| u32::try_from(number).unwrap_or(0));
         // A failed load may succeed the next time.
-        let loaded = Kernels::load(current.driver(), multiprocessors)?;
+        let loaded = Kernels::load(current.driver(), (major, minor), multiprocessors)?;
         Ok(self.kernels.get_or_init(|| loaded))
     }
 

@@ -98,6 +98,9 @@ impl Status {
     pub(crate) const NO_DEVICE: u32 = 100;
     pub(crate) const INVALID_DEVICE: u32 = 101;
     pub(crate) const INVALID_CONTEXT: u32 = 201;
+    /// `CUDA_ERROR_NO_BINARY_FOR_GPU`.
+    pub(crate) const NO_BINARY: u32 = 209;
+    pub(crate) const INVALID_IMAGE: u32 = 200;
     /// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT`.
     pub(crate) const CAPTURE_IMPLICIT: u32 = 906;
 

@@ -263,8 +263,8 @@ template <class Word> __device__ void cast_columns(const Job& job, u64 rows, Wor
 
 // ---- Row-major ----
 
-// The elements of a row in as many columns as a part has, none of which is cast.
-template <class Word> __device__ Part<Word> part_of(const Job& job, u32 place, u64 row) {
+// Writes the elements of a row in as many columns as a part has, none of which is cast.
+template <class Word> __device__ void pack_part(const Job& job, u32 place, u64 row, Part<Word>* slot) {
     const u32 length = Part<Word>::LENGTH;
     u64 values[length];
     bool is_aligned = true, is_filled = false;
@@ -284,15 +284,16 @@ template <class Word> __device__ Part<Word> part_of(const Job& job, u32 place, u
 #pragma unroll
         for (u32 lane = 0; lane < length; lane++) part.lanes[lane] = load_any<Word>(values[lane]);
     }
+    *slot = part;
     if (is_filled) {
-#pragma unroll
+        // Two at a time, in the slot: more would need registers that there are not.
+#pragma unroll 2
         for (u32 lane = 0; lane < length; lane++) {
             Column column = load(job.columns + place + lane);
             bool is_valid = !column.validity || !column.is_filled || bit(column.validity, column.validity_bit + row);
-            if (!is_valid) part.lanes[lane] = fill_of<Word>(column);
+            if (!is_valid) slot->lanes[lane] = fill_of<Word>(column);
         }
     }
-    return part;
 }
 
 // A tile at a time by way of shared memory, so that both the reads of columns and the writes of rows are of whole lines.
@@ -321,7 +322,7 @@ template <bool CASTS, class Word> __device__ void pack_rows(const Job& job, u64 
                 *slot = element<CASTS, Word>(job, load(job.columns + place), place, first_row + row);
                 continue;
             }
-            if constexpr (!CASTS) *(Part<Word>*)slot = part_of<Word>(job, place, first_row + row);
+            if constexpr (!CASTS) pack_part<Word>(job, place, first_row + row, (Part<Word>*)slot);
         }
         __syncthreads();
         Word* target = out + first_row * stride + first_column;

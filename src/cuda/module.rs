@@ -1,16 +1,10 @@
-//! The module of kernels: loaded from PTX when a device first runs one, with its functions resolved.
+//! The module of kernels: loaded when a device first runs one, from a cubin or from PTX, with its functions resolved.
 
 use std::ffi::{CStr, c_void};
 
 use super::driver::{Driver, FunctionHandle, ModuleHandle, Status};
+use super::images::Images;
 use crate::error::{Error, ErrorKind, Result};
-
-/// The text that `make ptx` compiles kernels.cu to, for the driver.
-#[cfg(feature = "cuda")]
-const PTX: &str = concat!(include_str!("kernels.ptx"), "\0");
-/// Empty: without the feature, no driver is loaded that could use it.
-#[cfg(not(feature = "cuda"))]
-const PTX: &str = "\0";
 
 macro_rules! kernels {
     ($($name:ident = $symbol:literal,)+) => {
@@ -33,15 +27,13 @@ macro_rules! kernels {
             #[cfg(test)]
             pub(super) const NAMES: &[&str] = &[$($symbol,)+];
 
-            /// Loads the kernels into the context that is current in this thread, of a device with so many multiprocessors. They live
-            /// as long as the context.
+            /// Loads the kernels into the context that is current in this thread, of a device with this compute capability and so many
+            /// multiprocessors. They live as long as the context.
             ///
             /// # Errors
             /// If the driver refuses the module, or a function is missing in it.
-            pub(super) fn load(driver: &Driver, multiprocessors: u64) -> Result<Self> {
-                let mut module = ModuleHandle::NULL;
-                // SAFETY: `module` is a local that the driver sets; the image is text that ends with a NUL.
-                unsafe { driver.module_load(&raw mut module, PTX.as_ptr().cast::<c_void>()) }?;
+            pub(super) fn load(driver: &Driver, capability: (u32, u32), multiprocessors: u64) -> Result<Self> {
+                let module = load(driver, &Images::index()?, capability)?;
                 let loaded = Self::of(driver, module, multiprocessors);
                 if loaded.is_err() {
                     // If this fails too, only the module is lost.
@@ -107,6 +99,24 @@ kernels! {
     CastRows8 = "cast_rows_8",
 }
 
+/// Loads the cubin for the device, which takes a millisecond or two, or the PTX if there is none or the driver refuses it: then the
+/// driver compiles for a second or two.
+fn load(driver: &Driver, images: &Images, capability: (u32, u32)) -> Result<ModuleHandle> {
+    let mut module = ModuleHandle::NULL;
+    if let Some(cubin) = images.cubin(capability)? {
+        // SAFETY: `module` is a local that the driver sets; the image is a whole ELF file, which says how long it is.
+        match unsafe { driver.module_load(&raw mut module, cubin.as_ptr().cast::<c_void>()) } {
+            Ok(()) => return Ok(module),
+            Err(Status { code: Status::NO_BINARY | Status::INVALID_IMAGE, .. }) => {}
+            Err(status) => return Err(status.into()),
+        }
+    }
+    let ptx = images.ptx()?;
+    // SAFETY: `module` is a local that the driver sets; the image is text that ends with a NUL.
+    unsafe { driver.module_load(&raw mut module, ptx.as_ptr().cast::<c_void>()) }?;
+    Ok(module)
+}
+
 fn function(driver: &Driver, module: ModuleHandle, name: &'static str) -> Result<FunctionHandle> {
     let mut function = FunctionHandle::NULL;
     let text = CStr::from_bytes_with_nul(name.as_bytes()).unwrap_or_default();
@@ -122,22 +132,16 @@ fn function(driver: &Driver, module: ModuleHandle, name: &'static str) -> Result
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
-    use std::io::{BufRead as _, BufReader};
-
     use super::*;
 
-    /// Searches this program itself, because the text may be embedded from anywhere.
+    /// Searches this program itself, because the images may be embedded from anywhere. A header of LZMA is no text, so that the bytes
+    /// behind it are those of the file alone.
     #[test]
     #[cfg_attr(miri, ignore = "Miri runs no program that could be read")]
     fn only_a_build_with_the_feature_cuda_embeds_the_kernels() {
-        let mut program = BufReader::new(File::open(std::env::current_exe().unwrap()).unwrap());
-        let entry = format!(".visible .entry {}(", Kernels::NAMES[0]);
-        let (mut line, mut is_embedded) = (Vec::new(), false);
-        while program.read_until(b'\n', &mut line).unwrap() > 0 {
-            is_embedded |= line.starts_with(entry.as_bytes());
-            line.clear();
-        }
+        let program = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let packed = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/src/cuda/kernels.lzma")).unwrap();
+        let is_embedded = program.windows(64).any(|window| window == &packed[1000..1064]);
         assert_eq!(is_embedded, cfg!(feature = "cuda"));
     }
 

@@ -38,6 +38,7 @@ impl Readiness {
     ///
     /// # Errors
     /// As [`Readiness::record_stream`].
+    #[cfg(feature = "python")]
     pub(crate) fn keep_for(&self, stream: Stream, wait: Wait) -> Result<()> {
         let current = enter(self.device())?;
         current.require_own(stream)?;

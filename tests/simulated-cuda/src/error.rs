@@ -39,6 +39,7 @@ codes! {
     NO_DEVICE = 100, c"no CUDA-capable device is detected";
     INVALID_DEVICE = 101, c"invalid device ordinal";
     INVALID_IMAGE = 200, c"device kernel image is invalid";
+    NO_BINARY_FOR_GPU = 209, c"no kernel image is available for execution on the device";
     INVALID_CONTEXT = 201, c"invalid device context";
     ECC_UNCORRECTABLE = 214, c"uncorrectable ECC error encountered";
     PEER_ACCESS_UNSUPPORTED = 217, c"peer access is not supported between these two devices";

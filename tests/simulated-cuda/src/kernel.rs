@@ -106,11 +106,12 @@ pub(crate) fn of_library() -> HashMap<String, Kernel> {
     kernels
 }
 
-/// A loaded module: the entries that its text names.
+/// A loaded module: the entries that its image names.
 #[derive(Debug)]
 pub(crate) struct Module {
     pub(crate) context: usize,
     pub(crate) entries: HashSet<String>,
+    pub(crate) is_cubin: bool,
 }
 
 /// A function of a module.
@@ -201,8 +202,86 @@ impl State {
     }
 }
 
+/// The bytes of an image, which its format tells, and whether it is a cubin: an ELF file as long as its headers say, or text
+/// that ends with a zero.
+///
+/// # Safety
+///
+/// `image` leads to such a file or text.
+pub(crate) unsafe fn image<'a>(image: *const u8) -> &'a [u8] {
+    // SAFETY: an image has at least these bytes, or ends with a zero before.
+    if !ELF.iter().enumerate().all(|(at, byte)| unsafe { image.wrapping_add(at).read() } == *byte) {
+        // SAFETY: text ends with a zero.
+        return unsafe { CStr::from_ptr(image.cast()) }.to_bytes();
+    }
+    // SAFETY: an ELF file begins with a header of so many bytes.
+    let header = unsafe { std::slice::from_raw_parts(image, HEADER) };
+    let end = |table: usize, size: usize| word(header, table) as usize + half(header, size) * half(header, size + 2);
+    // SAFETY: the tables of a file are within it, and one of them is its end.
+    unsafe { std::slice::from_raw_parts(image, end(40, 58).max(end(32, 54))) }
+}
+
+const ELF: &[u8] = b"\x7fELF";
+const HEADER: usize = 64;
+/// `EM_CUDA`.
+const CUDA: usize = 190;
+/// `SHT_SYMTAB`.
+const SYMBOLS: u64 = 2;
+/// `STT_FUNC`, and in `st_other` what marks a kernel.
+const FUNCTION: u8 = 2;
+const KERNEL: u8 = 0x10;
+
+fn half(bytes: &[u8], at: usize) -> usize {
+    bytes.get(at..at + 2).map_or(0, |two| usize::from(u16::from_le_bytes([two[0], two[1]])))
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..at + 8).map_or(0, |eight| u64::from_le_bytes(eight.try_into().expect("eight bytes")))
+}
+
+fn quarter(bytes: &[u8], at: usize) -> u64 {
+    word(bytes, at) & 0xffff_ffff
+}
+
+/// The kernels of a cubin, for a device of this compute capability.
+fn cubin_entries(cubin: &[u8], (major, minor): (u32, u32)) -> Outcome<HashSet<String>> {
+    if half(cubin, 18) != CUDA {
+        return Err(Error::INVALID_IMAGE);
+    }
+    let flags = quarter(cubin, 48);
+    // From ABI 8 on the lowest byte has another meaning.
+    let made_for = (if cubin[8] >= 8 { flags >> 8 } else { flags } & 0xff) as u32;
+    if made_for / 10 != major || made_for % 10 > minor {
+        return Err(Error::NO_BINARY_FOR_GPU);
+    }
+    let (table, size, count) = (word(cubin, 40) as usize, half(cubin, 58), half(cubin, 60));
+    let section = |index: usize| cubin.get(table + index * size..table + (index + 1) * size);
+    let contents = |header: &[u8]| {
+        let start = word(header, 24) as usize;
+        cubin.get(start..start + word(header, 32) as usize)
+    };
+    let symbols = (0..count).filter_map(section).find(|header| quarter(header, 4) == SYMBOLS);
+    let symbols = symbols.ok_or(Error::INVALID_IMAGE)?;
+    let names = section(quarter(symbols, 40) as usize).and_then(contents).ok_or(Error::INVALID_IMAGE)?;
+    let symbols = contents(symbols).ok_or(Error::INVALID_IMAGE)?;
+    let is_kernel = |symbol: &&[u8]| symbol[4] & 0xf == FUNCTION && symbol[5] & KERNEL != 0;
+    let name = |symbol: &[u8]| {
+        let name = names.get(quarter(symbol, 0) as usize..)?.split(|byte| *byte == 0).next()?;
+        Some(String::from_utf8_lossy(name).into_owned())
+    };
+    Ok(symbols.chunks_exact(24).filter(is_kernel).filter_map(name).collect())
+}
+
+/// The entries of an image for a device of this compute capability, and whether it is a cubin.
+pub(crate) fn entries_of(image: &[u8], capability: (u32, u32)) -> Outcome<(HashSet<String>, bool)> {
+    if image.starts_with(ELF) {
+        return Ok((cubin_entries(image, capability)?, true));
+    }
+    Ok((entries(&String::from_utf8_lossy(image))?, false))
+}
+
 /// The entries of a module's text, if it is PTX at all.
-pub(crate) fn entries(text: &str) -> Outcome<HashSet<String>> {
+fn entries(text: &str) -> Outcome<HashSet<String>> {
     if !text.contains(".version") || !text.contains(".target") {
         return Err(Error::INVALID_IMAGE);
     }

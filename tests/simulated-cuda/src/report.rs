@@ -83,6 +83,7 @@ impl State {
             "primary contexts" => contexts(true),
             "pools" => self.pools.values().filter(|pool| !pool.is_default && !pool.destroyed).count(),
             "modules" => self.modules.len(),
+            "cubins" => self.modules.values().filter(|module| module.is_cubin).count(),
             "graphs" => self.graphs.len() + self.executables.len(),
             "captures" => self.streams.iter().filter(|stream| stream.capture.is_some()).count(),
             _ => return None,

@@ -40,6 +40,8 @@ pub(crate) struct Settings {
     pub(crate) reuse: bool,
     pub(crate) pools: bool,
     pub(crate) concurrent_managed: bool,
+    /// The compute capability of every device: major, minor.
+    pub(crate) capability: (u32, u32),
     pub(crate) failures: Vec<Failure>,
     pub(crate) log: Option<PathBuf>,
     pub(crate) report_at_exit: bool,
@@ -67,6 +69,10 @@ impl Settings {
             reuse: parsed("REUSE", false, flag),
             pools: !parsed("NO_POOLS", false, flag),
             concurrent_managed: !parsed("NO_CONCURRENT_MANAGED", false, flag),
+            capability: parsed("COMPUTE_CAPABILITY", (9, 0), |text| {
+                let (major, minor) = text.split_once('.')?;
+                Some((major.parse().ok()?, minor.parse().ok()?))
+            }),
             failures: parsed("FAIL", Vec::new(), |text| text.split(',').map(Failure::parse).collect()),
             log: variable("LOG").map(PathBuf::from),
             report_at_exit: parsed("REPORT_AT_EXIT", false, flag),

@@ -48,8 +48,9 @@ driver! {
     /// The capability of a device, in two parts.
     fn cuDeviceComputeCapability(major: Out<i32>, minor: Out<i32>, device: i32) |call| {
         call.device(device)?;
-        major.set(9)?;
-        minor.set(0)
+        let capability = call.settings.capability;
+        major.set(capability.0.cast_signed())?;
+        minor.set(capability.1.cast_signed())
     }
 
     /// A property of a device.
@@ -81,8 +82,8 @@ driver! {
             38 => 50 << 20,
             39 => 2048,
             // The capability, shared memory of a multiprocessor, managed memory.
-            75 => 9,
-            76 => 0,
+            75 => call.settings.capability.0.cast_signed(),
+            76 => call.settings.capability.1.cast_signed(),
             81 | 97 => 227 << 10,
             83 => 1,
             // Not pageable memory, but managed memory of both sides at once, and registered memory by its own address.

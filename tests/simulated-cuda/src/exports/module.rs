@@ -1,12 +1,12 @@
 //! Modules, functions and launches.
 
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::c_void;
 
 use super::{In, Out, Text, driver};
 use crate::call::Call;
 use crate::error::{Error, Outcome};
 use crate::execute::Action;
-use crate::kernel::{Function, Launch, Module, entries};
+use crate::kernel::{Function, Launch, Module, entries_of};
 
 fn load(call: &mut Call, module: Out<usize>, image: *const c_void) -> Outcome {
     let context = call.context()?;
@@ -14,12 +14,12 @@ fn load(call: &mut Call, module: Out<usize>, image: *const c_void) -> Outcome {
     if image.is_null() {
         return Err(Error::INVALID_VALUE);
     }
-    // SAFETY: an image is text that ends, or begins with a magic number without a zero before the end.
-    let text = unsafe { CStr::from_ptr(image.cast::<c_char>()) }.to_string_lossy().into_owned();
-    let entries = entries(&text)?;
+    // SAFETY: the caller of the driver answers for an image that says where it ends.
+    let image = unsafe { crate::kernel::image(image.cast()) };
+    let (entries, is_cubin) = entries_of(image, call.settings.capability)?;
     call.count_implicit_wait();
     let handle = call.handle();
-    call.modules.insert(handle, Module { context, entries });
+    call.modules.insert(handle, Module { context, entries, is_cubin });
     module.set(handle)
 }
 
@@ -43,10 +43,10 @@ fn parameters(sizes: &[usize], list: In<*const u8>) -> Outcome<Vec<Vec<u64>>> {
 }
 
 driver! {
-    /// Loads a module from PTX.
+    /// Loads a module from PTX, or from a cubin for this device.
     fn cuModuleLoadData(module: Out<usize>, image: *const c_void) |call| { load(call, module, image) }
 
-    /// Loads a module from PTX, with options that change nothing here.
+    /// As `cuModuleLoadData`, with options that change nothing here.
     fn cuModuleLoadDataEx(
         module: Out<usize>,
         image: *const c_void,

@@ -1,0 +1,141 @@
+//! Which image of the kernels does a device take: the cubin of its architecture, or the PTX that every driver compiles?
+
+use super::lzma;
+use crate::error::{Error, Result};
+
+/// What `make cubins` packs: cubins of several architectures and the PTX, compressed together.
+#[cfg(feature = "cuda")]
+const PACKED: &[u8] = include_bytes!("kernels.lzma");
+/// Empty: without the feature, no driver is loaded that could use it.
+#[cfg(not(feature = "cuda"))]
+const PACKED: &[u8] = &[];
+
+/// Bytes of an entry of the index: the architecture, and the length of the image.
+const ENTRY: usize = 8;
+/// Bytes before the index: the number of its entries.
+const COUNT: usize = 4;
+/// The architecture of an entry for PTX.
+const PTX: u32 = 0;
+
+/// The images of this build, in the order in which they are packed.
+#[derive(Debug)]
+pub(super) struct Images(Vec<Entry>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry {
+    /// Ten times the major compute capability, and the minor one.
+    architecture: u32,
+    start: usize,
+    bytes: usize,
+}
+
+impl Images {
+    /// Reads the index.
+    ///
+    /// # Errors
+    /// If this build has no images, or memory is out.
+    pub(super) fn index() -> Result<Self> {
+        let count = lzma::decode(PACKED, COUNT)?;
+        let entries = read_u32(&count, 0).and_then(|count| usize::try_from(count).ok());
+        let room = entries.and_then(|entries| entries.checked_mul(ENTRY)).and_then(|bytes| bytes.checked_add(COUNT));
+        let index = lzma::decode(PACKED, room.ok_or_else(broken)?)?;
+        let mut start = index.len();
+        let mut found = Vec::new();
+        for entry in index.get(COUNT..).unwrap_or_default().chunks_exact(ENTRY) {
+            let bytes = read_u32(entry, 4).and_then(|bytes| usize::try_from(bytes).ok()).ok_or_else(broken)?;
+            found.push(Entry { architecture: read_u32(entry, 0).ok_or_else(broken)?, start, bytes });
+            start = start.checked_add(bytes).ok_or_else(broken)?;
+        }
+        Ok(Self(found))
+    }
+
+    /// Returns the cubin for a device of this compute capability: that of the same major one with the highest minor one that is
+    /// not above it. `None` if this build has none.
+    ///
+    /// # Errors
+    /// As [`Images::index`].
+    pub(super) fn cubin(&self, (major, minor): (u32, u32)) -> Result<Option<Vec<u8>>> {
+        let runs = |entry: &&Entry| entry.architecture / 10 == major && entry.architecture % 10 <= minor;
+        let is_cubin = |entry: &&Entry| entry.architecture != PTX;
+        let best = self.0.iter().filter(is_cubin).filter(runs).max_by_key(|entry| entry.architecture);
+        best.map(|entry| image(*entry)).transpose()
+    }
+
+    /// Returns the PTX, which ends with a NUL.
+    ///
+    /// # Errors
+    /// As [`Images::index`].
+    pub(super) fn ptx(&self) -> Result<Vec<u8>> {
+        image(*self.0.iter().find(|entry| entry.architecture == PTX).ok_or_else(broken)?)
+    }
+}
+
+/// Decodes an image, and what is packed before it.
+fn image(entry: Entry) -> Result<Vec<u8>> {
+    let end = entry.start.checked_add(entry.bytes).ok_or_else(broken)?;
+    let mut image = lzma::decode(PACKED, end)?;
+    if image.len() != end {
+        return Err(broken());
+    }
+    image.drain(..entry.start);
+    Ok(image)
+}
+
+fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {
+    let four = bytes.get(at..)?.first_chunk::<4>()?;
+    Some(u32::from_le_bytes(*four))
+}
+
+fn broken() -> Error {
+    Error::internal("the index of the kernels of this build is broken")
+}
+
+#[cfg(test)]
+#[cfg(feature = "cuda")]
+#[cfg(not(miri))]
+mod tests {
+    use super::*;
+
+    /// The architecture in the header of a cubin: in the lowest byte of the flags, and in the next one from ABI 8 on.
+    fn architecture(cubin: &[u8]) -> u32 {
+        assert!(cubin.starts_with(b"\x7fELF"));
+        let flags = read_u32(cubin, 48).unwrap();
+        if cubin[8] >= 8 { flags >> 8 & 0xff } else { flags & 0xff }
+    }
+
+    #[test]
+    fn a_device_takes_the_cubin_of_its_major_capability() {
+        let images = Images::index().unwrap();
+        for (capability, expected) in [
+            ((7, 0), None),
+            ((7, 5), None),
+            ((8, 0), Some(80)),
+            ((8, 6), Some(80)),
+            ((8, 9), Some(80)),
+            ((9, 0), Some(90)),
+            ((10, 0), Some(100)),
+            ((10, 3), Some(100)),
+            ((11, 0), None),
+            ((12, 0), Some(120)),
+            ((12, 1), Some(120)),
+            ((13, 0), None),
+        ] {
+            let cubin = images.cubin(capability).unwrap();
+            assert_eq!(cubin.as_deref().map(architecture), expected, "{capability:?}");
+        }
+    }
+
+    #[test]
+    fn a_cubin_of_a_higher_minor_capability_is_not_taken() {
+        let images = Images(vec![Entry { architecture: 86, start: 0, bytes: 0 }]);
+        assert_eq!(images.cubin((8, 0)).unwrap(), None);
+        assert!(images.cubin((8, 9)).unwrap().is_some());
+    }
+
+    #[test]
+    fn the_ptx_is_the_one_that_is_committed() {
+        let mut committed = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/src/cuda/kernels.ptx")).unwrap();
+        committed.push(0);
+        assert!(Images::index().unwrap().ptx().unwrap() == committed, "run `make cubins`");
+    }
+}
