@@ -188,6 +188,7 @@ ptx: $(STAMPS)/ptx
 # That text as the usual devices run it, made by one version of ptxas on Linux, and packed with the text.
 cubins: ptx
 	$(BIN)/python tests/ptx/pack.py src/cuda/kernels.ptx src/cuda/kernels.lzma
+	$(BIN)/python tests/ptx/report.py src/cuda/kernels.ptx docs/kernels.md
 
 # Where the wheels cannot be installed, the tests say so and are skipped.
 test-ptx: $(STAMPS)/test

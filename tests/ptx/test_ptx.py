@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pack
 import pytest
+import report
 from compile import VERSION, WHEEL, compile_ptx
 
 SOURCE = Path(__file__).parents[2] / "src" / "cuda" / "kernels.cu"
 PTX = SOURCE.with_suffix(".ptx")
 PACKED = SOURCE.with_suffix(".lzma")
+PAGE = SOURCE.parents[2] / "docs" / "kernels.md"
 
 
 def installed(wheel: str, version: str) -> None:
@@ -58,3 +60,38 @@ def test_the_images_are_packed_with_the_ptx_last():
 def test_the_images_stay_small():
     """They are a part of every wheel."""
     assert PACKED.stat().st_size < 200_000
+
+
+def test_the_page_of_kernels_is_what_the_assembler_says():
+    installed(pack.WHEEL, pack.VERSION)
+    assert report.made(PTX) == PAGE.read_text(), "run `make cubins`"
+
+
+def test_every_kernel_has_its_bytes_and_its_reason():
+    kernels = re.findall(r"^\.visible \.entry (\w+)\(", PTX.read_text(), re.M)
+    for kernel in kernels:
+        family, size = report.family_of(kernel)
+        assert family.reason
+        assert size in family.flight
+        assert f"| `{kernel}` |" in PAGE.read_text()
+
+
+@pytest.mark.parametrize(
+    ("registers", "shared", "architecture", "warps"),
+    [
+        (32, 0, 90, 64),
+        (33, 0, 90, 48),
+        (48, 0, 90, 40),
+        (48, 17408, 90, 40),
+        (48, 17408, 120, 40),
+        (40, 17408, 120, 40),
+        (32, 0, 120, 48),
+        (64, 0, 80, 32),
+        (255, 0, 100, 8),
+        (32, 48 << 10, 90, 32),
+    ],
+)
+def test_the_formula_of_occupancy(registers, shared, architecture, warps):
+    """Blocks of 256 threads, worked out by hand."""
+    usage = report.Usage(registers, stack=0, spilled=0, shared=shared)
+    assert usage.warps(report.MACHINES[architecture]) == warps

@@ -1,0 +1,233 @@
+"""Write docs/kernels.md: what each kernel reads and writes, and what of a multiprocessor it takes.
+
+usage: python tests/ptx/report.py KERNELS.ptx OUT.md
+
+Registers, spills and shared memory are what ptxas says; occupancy follows from them by the formula of NVIDIA's
+occupancy calculator. No GPU is needed, so that a regression shows in any test run.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+
+import pack
+
+THREADS = 256
+WARP = 32
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A multiprocessor, by the table of technical specifications in the CUDA C++ Programming Guide."""
+
+    name: str
+    warps: int
+    blocks: int
+    shared: int
+    # Bytes a second of the whole device, and its multiprocessors, by the data sheet.
+    bandwidth: float
+    multiprocessors: int
+
+    @property
+    def needed(self) -> float:
+        """Bytes under way on a multiprocessor at full bandwidth, by Little's law."""
+        return self.bandwidth * LATENCY / self.multiprocessors
+
+
+# Of memory under load, in seconds: a round figure for all, which no GPU has confirmed here.
+LATENCY = 700e-9
+MACHINES = {
+    80: Machine("A100 80 GB", 64, 32, 164 << 10, 2.04e12, 108),
+    90: Machine("H200", 64, 32, 228 << 10, 4.8e12, 132),
+    100: Machine("B200", 64, 32, 228 << 10, 8.0e12, 148),
+    120: Machine("RTX 5090", 48, 24, 100 << 10, 1.79e12, 170),
+}
+REGISTERS_OF_A_QUARTER = 16384
+REGISTER_UNIT, SHARED_UNIT, SHARED_OF_A_BLOCK = 256, 128, 1024
+
+
+@dataclass(frozen=True)
+class Family:
+    """Kernels of one name and several sizes of elements, which are `w` bytes."""
+
+    name: str
+    read: str
+    written: str
+    # Bytes that a thread has asked for before it needs the first of them, by the size of an element; 0 for no size.
+    flight: dict[int, int]
+    reason: str
+
+
+WIDE = {1: 16, 2: 16, 4: 16, 8: 16, 16: 16}
+ONE = {1: 1, 2: 2, 4: 4, 8: 8, 16: 16}
+FAMILIES = [
+    Family(
+        "unpack_bits",
+        "1/8 a value",
+        "1 a value",
+        {0: 2},
+        "eight times as much is written as read, and stores are not waited for; each is of 16 bytes",
+    ),
+    Family("pack_bits", "1 a value", "1/8 a value", {0: 16}, "loads of 16 bytes, aligned or joined of two"),
+    Family("count_nulls", "1/8 a value", "8 a block", {0: 16}, "loads of 16 bytes, and one atomic a block"),
+    Family(
+        "join_validity",
+        "1/8 a value and level",
+        "1/8 a value",
+        {0: 1},
+        "none: it reads bit by bit; a small part of what is written afterwards",
+    ),
+    Family("find_no_bool", "1 a value", "none", {0: 16}, "loads of 16 bytes, and one comparison for them"),
+    Family("normalise_bools", "1 a value", "1 a value", {0: 16}, "loads and stores of 16 bytes"),
+    Family("store_table", "none", "8 a word", {0: 0}, "none: at most 3,840 bytes, of the launch's parameter"),
+    Family("keep_misfits", "8 a column", "32 a column", {0: 8}, "none: at most a value for each column"),
+    Family("spread_rows", "w a value", "w a value", WIDE, "loads and stores of 16 bytes, and no division in the loop"),
+    Family(
+        "fill_nulls",
+        "1/8 a value",
+        "w a null",
+        {1: 1, 2: 1, 4: 1, 8: 1, 16: 1},
+        "neighbours read the same byte of the bitmap, once from memory; only nulls are written",
+    ),
+    Family("pack_columns", "w a value", "w a value", WIDE, "loads and stores of 16 bytes if the column is aligned so"),
+    Family(
+        "cast_columns",
+        "1 to 8 a value",
+        "w a value",
+        {1: 1, 2: 1, 4: 1, 8: 1},
+        "not shown: an element of the source at a time, 1 to 8 bytes; many threads make up for it in part",
+    ),
+    Family(
+        "pack_rows",
+        "w a value",
+        "w a value",
+        {1: 4, 2: 8, 4: 16, 8: 16, 16: 16},
+        "4 to 16 bytes of several columns at once, and whole lines written by way of shared memory; those of 1 and 2 "
+        "bytes have less under way than an H200 needs, and 0.85 is not shown",
+    ),
+    Family(
+        "cast_rows",
+        "1 to 8 a value",
+        "w a value",
+        {1: 1, 2: 1, 4: 1, 8: 1},
+        "not shown, as cast_columns; by way of shared memory whole lines are written",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What ptxas says of a kernel."""
+
+    registers: int
+    stack: int
+    spilled: int
+    shared: int
+
+    def warps(self, machine: Machine) -> int:
+        """The warps that are on a multiprocessor at once, in whole blocks."""
+        of_a_warp = -(-self.registers * WARP // REGISTER_UNIT) * REGISTER_UNIT
+        of_a_block = THREADS // WARP
+        by_registers = REGISTERS_OF_A_QUARTER // of_a_warp * 4 // of_a_block
+        shared = -(-self.shared // SHARED_UNIT) * SHARED_UNIT + SHARED_OF_A_BLOCK
+        blocks = min(machine.warps // of_a_block, machine.blocks, machine.shared // shared, by_registers)
+        return blocks * of_a_block
+
+
+ENTRY = re.compile(
+    r"entry function '(?P<name>\w+)'.*?\n.*?\n"
+    r"\s*(?P<stack>\d+) bytes stack frame, (?P<spilled>\d+) bytes spill stores.*?\n"
+    r".*?Used (?P<registers>\d+) registers(?P<rest>[^\n]*)"
+)
+
+
+def usages(said: str) -> dict[str, Usage]:
+    """What ptxas says, by kernel."""
+    found = {}
+    for entry in ENTRY.finditer(said):
+        shared = re.search(r"(\d+) bytes smem", entry["rest"])
+        numbers = (int(entry[key]) for key in ("registers", "stack", "spilled"))
+        found[entry["name"]] = Usage(*numbers, shared=int(shared[1]) if shared else 0)
+    return found
+
+
+def family_of(kernel: str) -> tuple[Family, int]:
+    """The family of a kernel, and the bytes of its elements; 0 if it has one size alone."""
+    for family in FAMILIES:
+        if kernel == family.name:
+            return family, 0
+        if match := re.fullmatch(rf"{family.name}_(\d+)", kernel):
+            return family, int(match[1])
+    raise LookupError(f"{kernel} is not in FAMILIES")
+
+
+def report(said: dict[int, str]) -> str:
+    """The page, from what ptxas says for each architecture."""
+    found = {architecture: usages(text) for architecture, text in said.items()}
+    kernels = sorted(next(iter(found.values())), key=lambda name: (FAMILIES.index(family_of(name)[0]), family_of(name)))
+    needed = ", ".join(f"{m.name} (sm_{a}) {m.needed / 1000:.0f} KB" for a, m in MACHINES.items())
+    prose = [
+        f"Blocks have {THREADS} threads. For each architecture: registers of a thread, warps that are on a",
+        "multiprocessor at once, and the KB that their threads have asked for before they need the",
+        "first of them. Spills",
+        "are named where there are any. Stores are not waited for, and do not count. By Little's",
+        "law, full bandwidth needs",
+        f"bandwidth times latency under way. At {LATENCY * 1e9:.0f} ns, a round figure for memory under load, that is",
+        f"for a multiprocessor of {needed}.",
+    ]
+    lines = [
+        "# Kernels",
+        "",
+        "What each kernel of `src/cuda/kernels.cu` moves, and what of a multiprocessor it takes. `make cubins`",
+        "writes this page from what ptxas says, and a test compares it: a register more, a spill or a block less is a",
+        "change of this page. No GPU has confirmed that the kernels are as fast as this lets expect.",
+        "",
+        "## Bytes, and why they should move at 0.85 of a copy",
+        "",
+        "An element has `w` bytes, the number at the end of a kernel's name. `tests/gpu` measures.",
+        "",
+        "| kernel | bytes read | bytes written | why |",
+        "|---|---|---|---|",
+    ]
+    lines += [f"| `{family.name}` | {family.read} | {family.written} | {family.reason} |" for family in FAMILIES]
+    lines += [
+        "",
+        "## Registers, occupancy, bytes under way",
+        "",
+        textwrap.fill(" ".join(prose), 118),
+        "",
+        "| kernel | shared memory | " + " | ".join(f"sm_{a} ({m.warps} warps)" for a, m in MACHINES.items()) + " |",
+        "|---" * (2 + len(MACHINES)) + "|",
+    ]
+    for kernel in kernels:
+        family, size = family_of(kernel)
+        cells = []
+        for architecture, machine in MACHINES.items():
+            usage = found[architecture][kernel]
+            warps = usage.warps(machine)
+            flight = warps * WARP * family.flight[size] / 1000
+            spilled = f", {usage.spilled} bytes spilled" if usage.spilled else ""
+            cells.append(f"{usage.registers}, {warps} warps, {flight:.0f} KB{spilled}")
+        shared = found[90][kernel].shared
+        lines.append(f"| `{kernel}` | {shared} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def made(ptx: Path) -> str:
+    """The page for a PTX."""
+    return report({architecture: pack.assemble(ptx, architecture)[1] for architecture in MACHINES})
+
+
+def main() -> None:
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    ptx, out = map(Path, sys.argv[1:])
+    out.write_text(made(ptx))
+
+
+if __name__ == "__main__":
+    main()
