@@ -20,7 +20,7 @@ use crate::arrow::DeviceArray;
 use crate::column::{check_types, require_host, to_arrow};
 use crate::error::Result;
 use crate::plan::{ChunkSize, Placement, Plan};
-use crate::ragged::{is_ragged, plan_parts, plan_schema};
+use crate::ragged::{is_rows, plan_parts, plan_schema};
 use crate::spec::{CopyMode, MatrixOptions, Options, ResultKind, ResultSpec, Spec, select};
 use crate::tensor::Tensor;
 
@@ -39,7 +39,7 @@ pub(crate) fn explain(
 ) -> Result<Report> {
     check_types(field, chunks.unwrap_or_default())?;
     let device = DeviceArray::device_of(chunks.unwrap_or_default());
-    if is_ragged(field) && options(field.name()).categories.is_none() {
+    if is_rows(field, &options(field.name())) {
         let options = options(field.name());
         let parts = match chunks {
             Some(chunks) => plan_parts(field, chunks, &options),

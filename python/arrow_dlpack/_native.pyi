@@ -112,6 +112,7 @@ _Nulls: TypeAlias = Literal["keep"] | _LoaderNulls
 _Group: TypeAlias = str | Sequence[str] | Group
 _AnyGroup: TypeAlias = _Group | _VariedGroup
 _Decimal: TypeAlias = Literal["unscaled"]
+_Unit: TypeAlias = Literal["s", "ms", "us", "ns"]
 _Dictionary: TypeAlias = Literal["codes", "values"]
 _Categories: TypeAlias = (
     Sequence[str] | Sequence[bytes] | Sequence[SupportsIndex] | _ArrowArrayExportable | _ArrowStreamExportable
@@ -494,8 +495,8 @@ class Loader(Generic[_BatchT_co]):
     columns: a list of names, or a dict {name: column, list of columns that become a matrix, or `group` of these
         with options of its own, or `padded`, `ragged` or `arrow` columns}. None takes all columns except the index
         of a pandas data frame.
-    dtype, nulls, decimal, dictionary: as for `to_tensors`, each also as a dict by column, dtype and nulls also by
-        group. nulls="keep" is an error, unless the `group` has a validity.
+    dtype, nulls, decimal, dictionary, unit, length: as for `to_tensors`, each also as a dict by column, dtype and
+        nulls also by group. nulls="keep" is an error, unless the `group` has a validity.
     categories, unknown: as for `to_tensor`, for all columns or as a dict by column. An unknown value is an error of
         the batch that it is in.
     xp: an array namespace, or its name ("numpy", "torch", "jax", ...); batches are its arrays.
@@ -543,6 +544,8 @@ class Loader(Generic[_BatchT_co]):
         nulls: _LoaderNulls | Mapping[str, _LoaderNulls] = "error",
         decimal: _Decimal | Mapping[str, _Decimal] | None = None,
         dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+        unit: _Unit | Mapping[str, _Unit] | None = None,
+        length: SupportsIndex | Mapping[str, SupportsIndex] | None = None,
         categories: _Categories | Mapping[str, _Categories | None] | None = None,
         unknown: _Unknown | Mapping[str, _Unknown] = "error",
         xp: None = None,
@@ -573,6 +576,8 @@ class Loader(Generic[_BatchT_co]):
         nulls: _LoaderNulls | Mapping[str, _LoaderNulls] = "error",
         decimal: _Decimal | Mapping[str, _Decimal] | None = None,
         dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+        unit: _Unit | Mapping[str, _Unit] | None = None,
+        length: SupportsIndex | Mapping[str, SupportsIndex] | None = None,
         categories: _Categories | Mapping[str, _Categories | None] | None = None,
         unknown: _Unknown | Mapping[str, _Unknown] = "error",
         xp: _ArrayNamespace[_ArrayT_co],
@@ -603,6 +608,8 @@ class Loader(Generic[_BatchT_co]):
         nulls: _LoaderNulls | Mapping[str, _LoaderNulls] = "error",
         decimal: _Decimal | Mapping[str, _Decimal] | None = None,
         dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+        unit: _Unit | Mapping[str, _Unit] | None = None,
+        length: SupportsIndex | Mapping[str, SupportsIndex] | None = None,
         categories: _Categories | Mapping[str, _Categories | None] | None = None,
         unknown: _Unknown | Mapping[str, _Unknown] = "error",
         xp: ModuleType | str,
@@ -633,6 +640,8 @@ class Loader(Generic[_BatchT_co]):
         nulls: _Nulls | Mapping[str, _Nulls] = "error",
         decimal: _Decimal | Mapping[str, _Decimal] | None = None,
         dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+        unit: _Unit | Mapping[str, _Unit] | None = None,
+        length: SupportsIndex | Mapping[str, SupportsIndex] | None = None,
         categories: _Categories | Mapping[str, _Categories | None] | None = None,
         unknown: _Unknown | Mapping[str, _Unknown] = "error",
         xp: None = None,
@@ -663,6 +672,8 @@ class Loader(Generic[_BatchT_co]):
         nulls: _Nulls | Mapping[str, _Nulls] = "error",
         decimal: _Decimal | Mapping[str, _Decimal] | None = None,
         dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+        unit: _Unit | Mapping[str, _Unit] | None = None,
+        length: SupportsIndex | Mapping[str, SupportsIndex] | None = None,
         categories: _Categories | Mapping[str, _Categories | None] | None = None,
         unknown: _Unknown | Mapping[str, _Unknown] = "error",
         xp: _ArrayNamespace[_ArrayT_co],
@@ -693,6 +704,8 @@ class Loader(Generic[_BatchT_co]):
         nulls: _Nulls | Mapping[str, _Nulls] = "error",
         decimal: _Decimal | Mapping[str, _Decimal] | None = None,
         dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+        unit: _Unit | Mapping[str, _Unit] | None = None,
+        length: SupportsIndex | Mapping[str, SupportsIndex] | None = None,
         categories: _Categories | Mapping[str, _Categories | None] | None = None,
         unknown: _Unknown | Mapping[str, _Unknown] = "error",
         xp: ModuleType | str,
@@ -723,6 +736,8 @@ class Loader(Generic[_BatchT_co]):
         nulls: _Nulls | Mapping[str, _Nulls] = "error",
         decimal: _Decimal | Mapping[str, _Decimal] | None = None,
         dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+        unit: _Unit | Mapping[str, _Unit] | None = None,
+        length: SupportsIndex | Mapping[str, SupportsIndex] | None = None,
         xp: object | None = None,
         device: _Device | None = None,
         allocator: _Allocator | None = None,
@@ -881,6 +896,27 @@ class StreamContext:
         /,
     ) -> None: ...
 
+def statistics(
+    source: Any,
+    statistics: Mapping[str, Literal["mean", "min", "max", "std", "mode", "count", "null_count"]],
+    *,
+    limit: SupportsIndex = 1_000_000,
+) -> dict[str, int | float]:
+    """Returns a statistic of each of some columns of a source, as a dict by name: fills for `nulls=` of any loader or
+    function. Reads the source once, array by array.
+
+    Nulls and NaN are no values. "mean" and "std" are floats: sums of integers are exact, those of floats are
+    compensated. "std" divides by the number of values. "min", "max" and "mode" are values of the column; the mode is
+    the most frequent one, of several the lowest. "count" is the number of values, "null_count" that of nulls, also of
+    columns that are no numbers. Temporal columns count in their ticks, values of lists one by one.
+
+    source: Arrow data of any library, an iterable of it, a data set or file that is read in batches, or a callable
+        that returns one of these: as for `Loader`.
+    statistics: a dict of "mean", "min", "max", "std", "mode", "count" or "null_count" by column. A column without
+        values has only counts: all others are an error.
+    limit: the most different values of a column whose "mode" is asked for; more are an error. They are in memory.
+    """
+
 @overload
 def to_tensor(
     obj: _Data,
@@ -891,6 +927,8 @@ def to_tensor(
     columns: Sequence[str] | None = None,
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+    unit: _Unit | Mapping[str, _Unit] | None = None,
+    length: SupportsIndex | Mapping[str, SupportsIndex] | None = None,
     categories: _Categories | Mapping[str, _Categories | None] | None = None,
     unknown: _Unknown | Mapping[str, _Unknown] = "error",
     device: _Device | None = None,
@@ -918,6 +956,10 @@ def to_tensor(
     nulls: "error", "nan", "keep" (undefined values in a view, zero in a copy; see `validity`), or a number that
         fills them. A float is rounded to the nearest; an integer or bool must hold the number exactly.
     decimal: "unscaled" for the stored integers. None is the values, which need a dtype unless the scale is 0.
+    unit: "s", "ms", "us" or "ns": timestamps, durations, dates and times as numbers of that unit. An integer dtype,
+        int64 by default, takes whole numbers alone; a float dtype takes the division. None is their own ticks.
+    length: the number of elements that each row of a column of lists has, which makes it a tensor of shape
+        (rows, length). A row of another length is an error. A dict names some columns, as for the other options.
     dictionary: "codes" for the indices into the dictionary, "values" for the decoded values. None is the codes,
         or the values if a dtype is requested. Chunks with different dictionaries have no common codes: an
         error.
@@ -965,6 +1007,8 @@ def to_tensor(
     columns: Sequence[str] | None = None,
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+    unit: _Unit | Mapping[str, _Unit] | None = None,
+    length: SupportsIndex | Mapping[str, SupportsIndex] | None = None,
     categories: _Categories | Mapping[str, _Categories | None] | None = None,
     unknown: _Unknown | Mapping[str, _Unknown] = "error",
     device: _Device | None = None,
@@ -986,6 +1030,8 @@ def to_tensor(
     columns: Sequence[str] | None = None,
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+    unit: _Unit | Mapping[str, _Unit] | None = None,
+    length: SupportsIndex | Mapping[str, SupportsIndex] | None = None,
     categories: _Categories | Mapping[str, _Categories | None] | None = None,
     unknown: _Unknown | Mapping[str, _Unknown] = "error",
     device: _Device | None = None,
@@ -1007,6 +1053,8 @@ def to_tensor(
     columns: Sequence[str] | None = None,
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+    unit: _Unit | Mapping[str, _Unit] | None = None,
+    length: SupportsIndex | Mapping[str, SupportsIndex] | None = None,
     categories: _Categories | Mapping[str, _Categories | None] | None = None,
     unknown: _Unknown | Mapping[str, _Unknown] = "error",
     device: _Device | None = None,
@@ -1028,6 +1076,8 @@ def to_tensors(
     order: _Order = "C",
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+    unit: _Unit | Mapping[str, _Unit] | None = None,
+    length: SupportsIndex | Mapping[str, SupportsIndex] | None = None,
     categories: _Categories | Mapping[str, _Categories | None] | None = None,
     unknown: _Unknown | Mapping[str, _Unknown] = "error",
     device: _Device | None = None,
@@ -1061,6 +1111,8 @@ def to_tensors(
     order: _Order = "C",
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+    unit: _Unit | Mapping[str, _Unit] | None = None,
+    length: SupportsIndex | Mapping[str, SupportsIndex] | None = None,
     categories: _Categories | Mapping[str, _Categories | None] | None = None,
     unknown: _Unknown | Mapping[str, _Unknown] = "error",
     device: _Device | None = None,
@@ -1081,6 +1133,8 @@ def to_tensors(
     order: _Order = "C",
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+    unit: _Unit | Mapping[str, _Unit] | None = None,
+    length: SupportsIndex | Mapping[str, SupportsIndex] | None = None,
     categories: _Categories | Mapping[str, _Categories | None] | None = None,
     unknown: _Unknown | Mapping[str, _Unknown] = "error",
     device: _Device | None = None,
@@ -1101,6 +1155,8 @@ def to_tensors(
     order: _Order = "C",
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+    unit: _Unit | Mapping[str, _Unit] | None = None,
+    length: SupportsIndex | Mapping[str, SupportsIndex] | None = None,
     device: _Device | None = None,
     allocator: _Allocator | None = None,
     copy: bool | None = None,
@@ -1117,6 +1173,7 @@ def to_ragged(
     nulls: _Nulls | Mapping[str, _Nulls] = "error",
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+    unit: _Unit | Mapping[str, _Unit] | None = None,
     device: _Device | None = None,
     allocator: _Allocator | None = None,
     copy: bool | None = None,
@@ -1136,7 +1193,7 @@ def to_ragged(
 
     obj: a column of Arrow data, as for `to_tensor`: lists, large lists, list views, nested lists, strings,
         binaries or arrow.variable_shape_tensor. Strings return their bytes as uint8.
-    dtype, decimal, dictionary: as for `to_tensor`, of the elements.
+    dtype, decimal, dictionary, unit: as for `to_tensor`, of the elements.
     nulls: "error" refuses null rows and null elements. "keep" returns null rows as `validity`, and leaves the
         values of null elements undefined. "nan" or a number fills null elements, and null rows become empty.
         With pad, null rows are padding unless nulls="error", and so are null elements that are kept.
@@ -1158,6 +1215,7 @@ def to_ragged(
     nulls: _Nulls | Mapping[str, _Nulls] = "error",
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+    unit: _Unit | Mapping[str, _Unit] | None = None,
     device: _Device | None = None,
     allocator: _Allocator | None = None,
     copy: bool | None = None,
@@ -1177,6 +1235,7 @@ def to_ragged(
     nulls: _Nulls | Mapping[str, _Nulls] = "error",
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+    unit: _Unit | Mapping[str, _Unit] | None = None,
     device: _Device | None = None,
     allocator: _Allocator | None = None,
     copy: bool | None = None,
@@ -1196,6 +1255,7 @@ def to_ragged(
     nulls: _Nulls | Mapping[str, _Nulls] = "error",
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+    unit: _Unit | Mapping[str, _Unit] | None = None,
     device: _Device | None = None,
     allocator: _Allocator | None = None,
     copy: bool | None = None,
@@ -1215,6 +1275,7 @@ def to_ragged(
     nulls: _Nulls | Mapping[str, _Nulls] = "error",
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+    unit: _Unit | Mapping[str, _Unit] | None = None,
     device: _Device | None = None,
     allocator: _Allocator | None = None,
     copy: bool | None = None,
@@ -1234,6 +1295,7 @@ def to_ragged(
     nulls: _Nulls | Mapping[str, _Nulls] = "error",
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+    unit: _Unit | Mapping[str, _Unit] | None = None,
     device: _Device | None = None,
     allocator: _Allocator | None = None,
     copy: bool | None = None,
@@ -1431,6 +1493,8 @@ def explain(
     order: _Order | None = None,
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
+    unit: _Unit | Mapping[str, _Unit] | None = None,
+    length: SupportsIndex | Mapping[str, SupportsIndex] | None = None,
     categories: _Categories | Mapping[str, _Categories | None] | None = None,
     unknown: _Unknown | Mapping[str, _Unknown] = "error",
     device: _Device | None = None,

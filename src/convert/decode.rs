@@ -3,11 +3,12 @@
 use arrow_array::{Array, make_array, new_empty_array};
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
 use arrow_data::ArrayData;
-use arrow_schema::{DataType, FieldRef};
+use arrow_schema::{DataType, FieldRef, TimeUnit};
 
 use super::codes::Codes;
+use super::constant_lists::items_of_lists;
 use super::encode::{encoded, encoded_rows};
-use super::repeat::{Runs, child, repeated};
+use super::repeat::{Runs, child, repeated, slots};
 use crate::alloc::fallible;
 use crate::arrow::{DeviceArray, Mask};
 use crate::categories::Categories;
@@ -54,6 +55,17 @@ fn written_out(data: &ArrayData, to: &DataType, categories: Option<&Categories>)
                 _ => repeated(&written_out(values, to, categories)?, &Codes(data)),
             }
         }
+        (
+            DataType::List(_) | DataType::LargeList(_) | DataType::ListView(_) | DataType::LargeListView(_),
+            DataType::FixedSizeList(item, size),
+        ) => {
+            let items = items_of_lists(data, usize::try_from(*size).map_err(|_| cannot())?)?;
+            let child = written_out(&items, item.data_type(), categories)?;
+            let lists = ArrayData::builder(to.clone()).len(data.len()).nulls(data.nulls().cloned());
+            // SAFETY: as many lists as before, with a child of `size` slots for each (`items_of_lists`), and their own bitmap.
+            Ok(unsafe { lists.add_child_data(child).build_unchecked() })
+        }
+        (DataType::Date32, DataType::Timestamp(TimeUnit::Second, None)) => seconds_of_days(data),
         (DataType::FixedSizeList(_, size), DataType::FixedSizeList(item, _)) => {
             let child = child(data, usize::try_from(*size).map_err(|_| cannot())?)?;
             let child = written_out(&child, item.data_type(), categories)?;
@@ -70,6 +82,18 @@ fn written_out(data: &ArrayData, to: &DataType, categories: Option<&Categories>)
         }
         _ => categories.map_or_else(|| Err(cannot()), |categories| encoded(data, categories)),
     }
+}
+
+/// Days as seconds.
+fn seconds_of_days(days: &ArrayData) -> Result<ArrayData> {
+    const DAY: i64 = 24 * 60 * 60;
+    let days_of = slots::<i32>(days);
+    let mut seconds: Vec<i64> = fallible::with_room(days_of.len())?;
+    // 2^31 days have fewer than 2^48 seconds.
+    seconds.extend(days_of.iter().map(|day| i64::from(*day).wrapping_mul(DAY)));
+    let made = ArrayData::builder(DataType::Timestamp(TimeUnit::Second, None)).len(days.len());
+    let made = made.nulls(days.nulls().cloned()).add_buffer(Buffer::from_vec(seconds));
+    made.build().map_err(|error| Error::invalid(error.to_string()))
 }
 
 /// The array with more nulls: those of `enclosing`.

@@ -26,6 +26,9 @@ pub(crate) fn plain_view(
     let as_they_are = options.dtype.is_none()
         && options.nulls == NullPolicy::Error
         && options.categories.is_none()
+        && (options.unit.is_none() || !field.data_type().is_temporal())
+        && !options.unit.is_some_and(|unit| unit.by_name)
+        && !options.length.is_some_and(|length| length.by_name)
         && options.copy != CopyMode::Always
         && !options.writable
         && field.metadata().is_empty();

@@ -95,7 +95,10 @@ impl<'a> Lane<'a> {
                 let (kernel, bits) = (spreading(isa, to.itemsize()), Some(UnalignedBits::new(bits, leaf.offset)));
                 Make::OfBits(LaneStep { kernel, bits, element: sixteen(&one) })
             }
-            Element::Decimal { bytes, scale } => Make::OfDecimals { bytes, scale, to },
+            Element::Decimal { .. } | Element::Ticks { .. } => {
+                let (bytes, scale) = element.scaled().ok_or_else(no_cast)?;
+                Make::OfDecimals { bytes, scale, to }
+            }
             Element::Bool8 => Make::Cast(cast(DType::Bool, to)?),
             _ if !spec.is_cast() => Make::AsTheyLie,
             Element::Pairs(part) => Make::CastParts(cast(part, to.component().ok_or_else(no_cast)?)?),

@@ -1,7 +1,7 @@
 //! A value that a checked cast cannot take, and the error that names it.
 
 use crate::error::{Error, ErrorKind};
-use crate::spec::Spec;
+use crate::spec::{Element, Spec};
 
 /// The first valid value that does not fit.
 #[derive(Debug, PartialEq, Eq)]
@@ -17,6 +17,9 @@ impl Misfit {
     pub(super) fn error(self, spec: &Spec, row: usize) -> Error {
         Error::new(ErrorKind::Cast, format!("the value {} does not fit {}", self.value, spec.dtype()))
             .at_row(row + self.index / spec.row_elements().max(1))
-            .remedy_is("ask for a dtype that holds it, or change the value first")
+            .remedy_is(match spec.element() {
+                Element::Ticks { .. } => "ask for a float dtype, which takes the division, or for a finer unit",
+                _ => "ask for a dtype that holds it, or change the value first",
+            })
     }
 }

@@ -12,6 +12,7 @@ mod codes;
 mod collect;
 mod column;
 mod columns_from_rows;
+mod constant_lists;
 mod contiguous;
 mod copy_array;
 mod decimal;

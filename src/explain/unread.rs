@@ -8,7 +8,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::kernels::{has_kernel, is_checked};
 use crate::plan::{Action, needs_copy};
-use crate::ragged::{is_ragged, plan_ragged_type};
+use crate::ragged::{is_rows, plan_ragged_type};
 use crate::spec::{
     ABOVE_1, CHUNKS, CopyMode, DICTIONARIES, Element, JOINED, NULLS, Nulls, Options, PossibleStep, Spec, Undecided,
     may_be_null,
@@ -24,7 +24,7 @@ pub(crate) fn explain_stream(
     columns: Option<&[String]>,
     options: impl Fn(&str) -> Options,
 ) -> Result<Report> {
-    if device.is_cpu() || !is_ragged(field) || options(field.name()).categories.is_some() {
+    if device.is_cpu() || !is_rows(field, &options(field.name())) {
         return Ok(explain(field, None, columns, options)?.unread_on(device));
     }
     Ok(explain_parts(field, device, plan_ragged_type(field, device, &options(field.name()))))

@@ -125,7 +125,7 @@ fn column_type(spec: &Spec) -> Option<ColumnType> {
     let dtype = match element {
         Element::Bits => ColumnType::Bits,
         Element::Bool8 => ColumnType::Bool,
-        Element::Decimal { .. } => return None,
+        Element::Decimal { .. } | Element::Ticks { .. } => return None,
         _ if spec.is_cast() => ColumnType::of(element.dtype())?,
         _ => ColumnType::Same,
     };

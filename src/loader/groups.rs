@@ -171,6 +171,10 @@ impl Groups {
             group.specs().into_iter().fold(fold_count(hash, group.layout.bytes()), |hash, spec| {
                 let text = format!("{} {} {} {:?}", spec.dtype(), spec.has_codes(), spec.field().name(), spec.nulls());
                 let hash = fold_bytes(hash, text.as_bytes());
+                let hash = match spec.element() {
+                    element @ crate::spec::Element::Ticks { .. } => fold_bytes(hash, element.to_string().as_bytes()),
+                    _ => hash,
+                };
                 spec.categories().map_or(hash, |categories| fold_bytes(hash, &categories.content()))
             })
         });

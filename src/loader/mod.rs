@@ -20,6 +20,7 @@ mod slot;
 mod source_rows;
 #[cfg(feature = "python")]
 mod state;
+mod statistics;
 #[cfg(feature = "async")]
 mod stream;
 mod target;
@@ -46,6 +47,7 @@ pub use shards::Shards;
 use source_rows::{Checks, SourceRows};
 #[cfg(feature = "python")]
 pub(crate) use state::{Hashes, STATE_VERSION, SourceState, State, Terms};
+pub use statistics::{Statistic, Statistics};
 #[cfg(feature = "async")]
 pub use stream::BatchStream;
 #[cfg(feature = "python")]

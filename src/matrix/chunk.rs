@@ -101,7 +101,7 @@ impl MatrixChunk {
         let mut is_plain = true;
         for (index, (position, spec)) in spec.columns().iter().enumerate() {
             // Columns without a bitmap need none of what follows, and small chunks take about as long as this.
-            if spec.categories().is_none()
+            if spec.decoded().is_none()
                 && let Some(leaf) = whole.plain_column(*position)
             {
                 columns.push(ColumnChunk { leaf, mask: None, array: &self.array });

@@ -30,7 +30,7 @@ const RUN: &str = "the types cost a query: the object tells them by running it";
 /// 0.
 #[pyfunction]
 #[allow(clippy::too_many_arguments, reason = "one Python keyword each")]
-#[pyo3(signature = (obj_or_schema, *, columns=None, dtype=None, nulls=None, order=None, decimal=None, dictionary=None, categories=None, unknown=None, device=None, copy=None, writable=None, pad=None, truncate=None, side=None, multiple_of=None), text_signature = "(obj_or_schema, *, columns=None, dtype=None, nulls=\"error\", order=None, decimal=None, dictionary=None, categories=None, unknown=\"error\", device=None, copy=None, writable=None, pad=None, truncate=\"error\", side=\"right\", multiple_of=1)")]
+#[pyo3(signature = (obj_or_schema, *, columns=None, dtype=None, nulls=None, order=None, decimal=None, dictionary=None, unit=None, length=None, categories=None, unknown=None, device=None, copy=None, writable=None, pad=None, truncate=None, side=None, multiple_of=None), text_signature = "(obj_or_schema, *, columns=None, dtype=None, nulls=\"error\", order=None, decimal=None, dictionary=None, unit=None, length=None, categories=None, unknown=\"error\", device=None, copy=None, writable=None, pad=None, truncate=\"error\", side=\"right\", multiple_of=1)")]
 pub(super) fn explain(
     obj_or_schema: &Bound<'_, PyAny>,
     columns: Option<Columns>,
@@ -39,6 +39,8 @@ pub(super) fn explain(
     order: Option<&str>,
     decimal: Option<&Bound<'_, PyAny>>,
     dictionary: Option<&Bound<'_, PyAny>>,
+    unit: Option<&Bound<'_, PyAny>>,
+    length: Option<&Bound<'_, PyAny>>,
     categories: Option<&Bound<'_, PyAny>>,
     unknown: Option<&Bound<'_, PyAny>>,
     device: Option<&Bound<'_, PyAny>>,
@@ -50,7 +52,8 @@ pub(super) fn explain(
     multiple_of: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Report> {
     let pad = PadKeywords { pad, truncate, side, multiple_of }.read()?;
-    let mut conversion = ElementKeywords { dtype, nulls, decimal, dictionary }.conversion(copy, writable)?;
+    let mut conversion =
+        ElementKeywords { dtype, nulls, decimal, dictionary, unit, length }.conversion(copy, writable)?;
     CategoryKeywords { categories, unknown }.read_into(&mut conversion)?;
     let order = order.map(parse_order).transpose()?;
     let selection = if order.is_some() { Columns::whole(columns) } else { Columns::each(columns) };

@@ -76,6 +76,10 @@ fn each_result<'py>(
 /// nulls: "error", "nan", "keep" (undefined values in a view, zero in a copy; see `validity`), or a number that
 ///     fills them. A float is rounded to the nearest; an integer or bool must hold the number exactly.
 /// decimal: "unscaled" for the stored integers. None is the values, which need a dtype unless the scale is 0.
+/// unit: "s", "ms", "us" or "ns": timestamps, durations, dates and times as numbers of that unit. An integer dtype,
+///     int64 by default, takes whole numbers alone; a float dtype takes the division. None is their own ticks.
+/// length: the number of elements that each row of a column of lists has, which makes it a tensor of shape
+///     (rows, length). A row of another length is an error. A dict names some columns, as for the other options.
 /// dictionary: "codes" for the indices into the dictionary, "values" for the decoded values. None is the codes,
 ///     or the values if a dtype is requested. Chunks with different dictionaries have no common codes: an
 ///     error.
@@ -112,7 +116,7 @@ fn each_result<'py>(
 /// Raises ConversionError (a BufferError and a ValueError), which names column, row, reason and remedy;
 /// TypeError for an object with neither Arrow data nor a tensor.
 #[pyfunction]
-#[pyo3(signature = (obj, *, dtype=None, nulls=None, order="C", columns=None, decimal=None, dictionary=None, categories=None, unknown=None, device=None, allocator=None, copy=None, writable=None, legacy="copy", out=None, threads=None, xp=None), text_signature = "(obj, *, dtype=None, nulls=\"error\", order=\"C\", columns=None, decimal=None, dictionary=None, categories=None, unknown=\"error\", device=None, allocator=None, copy=None, writable=None, legacy=\"copy\", out=None, threads=None, xp=None)")]
+#[pyo3(signature = (obj, *, dtype=None, nulls=None, order="C", columns=None, decimal=None, dictionary=None, unit=None, length=None, categories=None, unknown=None, device=None, allocator=None, copy=None, writable=None, legacy="copy", out=None, threads=None, xp=None), text_signature = "(obj, *, dtype=None, nulls=\"error\", order=\"C\", columns=None, decimal=None, dictionary=None, unit=None, length=None, categories=None, unknown=\"error\", device=None, allocator=None, copy=None, writable=None, legacy=\"copy\", out=None, threads=None, xp=None)")]
 #[allow(clippy::too_many_arguments, reason = "one Python keyword each")]
 fn to_tensor<'py>(
     py: Python<'py>,
@@ -123,6 +127,8 @@ fn to_tensor<'py>(
     columns: Option<&Bound<'py, PyAny>>,
     decimal: Option<&Bound<'py, PyAny>>,
     dictionary: Option<&Bound<'py, PyAny>>,
+    unit: Option<&Bound<'py, PyAny>>,
+    length: Option<&Bound<'py, PyAny>>,
     categories: Option<&Bound<'py, PyAny>>,
     unknown: Option<&Bound<'py, PyAny>>,
     device: Option<&Bound<'py, PyAny>>,
@@ -147,7 +153,7 @@ fn to_tensor<'py>(
     if let Some(columns) = columns {
         conversion.selection = Selection::Whole(Some(names(columns)?));
     }
-    ElementKeywords { dtype, nulls, decimal, dictionary }.read_into(&mut conversion, copy, writable)?;
+    ElementKeywords { dtype, nulls, decimal, dictionary, unit, length }.read_into(&mut conversion, copy, writable)?;
     CategoryKeywords { categories, unknown }.read_into(&mut conversion)?;
     conversion.device = device.map(device::extract).transpose()?;
     let refused = |error| null_in_stream(obj, error);
@@ -205,7 +211,7 @@ fn write_into(
 ///
 /// The other keywords are those of `to_tensor`. A null row is null in each of its columns.
 #[pyfunction]
-#[pyo3(signature = (obj, *, columns=None, dtype=None, nulls=None, order="C", decimal=None, dictionary=None, categories=None, unknown=None, device=None, allocator=None, copy=None, writable=None, legacy="copy", threads=None, xp=None), text_signature = "(obj, *, columns=None, dtype=None, nulls=\"error\", order=\"C\", decimal=None, dictionary=None, categories=None, unknown=\"error\", device=None, allocator=None, copy=None, writable=None, legacy=\"copy\", threads=None, xp=None)")]
+#[pyo3(signature = (obj, *, columns=None, dtype=None, nulls=None, order="C", decimal=None, dictionary=None, unit=None, length=None, categories=None, unknown=None, device=None, allocator=None, copy=None, writable=None, legacy="copy", threads=None, xp=None), text_signature = "(obj, *, columns=None, dtype=None, nulls=\"error\", order=\"C\", decimal=None, dictionary=None, unit=None, length=None, categories=None, unknown=\"error\", device=None, allocator=None, copy=None, writable=None, legacy=\"copy\", threads=None, xp=None)")]
 #[allow(clippy::too_many_arguments, reason = "one Python keyword each")]
 fn to_tensors<'py>(
     py: Python<'py>,
@@ -216,6 +222,8 @@ fn to_tensors<'py>(
     order: &str,
     decimal: Option<&Bound<'py, PyAny>>,
     dictionary: Option<&Bound<'py, PyAny>>,
+    unit: Option<&Bound<'py, PyAny>>,
+    length: Option<&Bound<'py, PyAny>>,
     categories: Option<&Bound<'py, PyAny>>,
     unknown: Option<&Bound<'py, PyAny>>,
     device: Option<&Bound<'py, PyAny>>,
@@ -226,7 +234,8 @@ fn to_tensors<'py>(
     threads: Option<&Bound<'py, PyAny>>,
     xp: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let mut conversion = ElementKeywords { dtype, nulls, decimal, dictionary }.conversion(copy, writable)?;
+    let mut conversion =
+        ElementKeywords { dtype, nulls, decimal, dictionary, unit, length }.conversion(copy, writable)?;
     CategoryKeywords { categories, unknown }.read_into(&mut conversion)?;
     memory::source(allocator)?;
     let xp = namespace(xp)?;

@@ -1,10 +1,12 @@
 //! Reads the keywords that conversions share.
 
+use arrow_schema::TimeUnit;
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMapping, PyString};
 
+use super::counts::count;
 use super::dtype;
 use super::nulls::parse_nulls;
 use crate::dtype::DType;
@@ -91,11 +93,14 @@ pub(super) struct ElementKeywords<'a, 'py> {
     pub(super) nulls: Option<&'a Bound<'py, PyAny>>,
     pub(super) decimal: Option<&'a Bound<'py, PyAny>>,
     pub(super) dictionary: Option<&'a Bound<'py, PyAny>>,
+    pub(super) unit: Option<&'a Bound<'py, PyAny>>,
+    pub(super) length: Option<&'a Bound<'py, PyAny>>,
 }
 
 impl ElementKeywords<'_, '_> {
     fn are_defaults(&self) -> bool {
-        self.dtype.is_none() && self.nulls.is_none() && self.decimal.is_none() && self.dictionary.is_none()
+        let Self { dtype, nulls, decimal, dictionary, unit, length } = self;
+        [dtype, nulls, decimal, dictionary, unit, length].into_iter().all(|keyword| keyword.is_none())
     }
 
     /// Returns the conversion that these keywords ask for.
@@ -120,12 +125,14 @@ impl ElementKeywords<'_, '_> {
             conversion.nulls = read_keyword(self.nulls, parse_nulls)?;
             conversion.decimal = read_keyword(self.decimal, parse_decimal)?;
             conversion.dictionary = read_keyword(self.dictionary, parse_dictionary)?;
+            conversion.unit = read_keyword(self.unit, parse_unit)?;
+            conversion.length = read_keyword(self.length, parse_length)?;
         }
         Ok(())
     }
 }
 
-/// Adds the keywords `dtype`, `decimal` and `dictionary` that a conversion was read from.
+/// Adds the keywords `dtype`, `decimal`, `dictionary`, `unit` and `length` that a conversion was read from.
 pub(super) fn write_keywords(conversion: &Conversion, keywords: &Bound<'_, PyDict>) -> PyResult<()> {
     let py = keywords.py();
     let dtype = write_keyword(&conversion.dtype, py, |dtype| dtype.map(DType::name))?;
@@ -137,7 +144,17 @@ pub(super) fn write_keywords(conversion: &Conversion, keywords: &Bound<'_, PyDic
             DictionaryMode::Values => "values",
         })
     })?;
-    for (name, value) in [("dtype", dtype), ("decimal", decimal), ("dictionary", dictionary)] {
+    let unit = write_keyword(&conversion.unit, py, |unit| {
+        unit.map(|unit| match unit {
+            TimeUnit::Second => "s",
+            TimeUnit::Millisecond => "ms",
+            TimeUnit::Microsecond => "us",
+            TimeUnit::Nanosecond => "ns",
+        })
+    })?;
+    let length = write_keyword(&conversion.length, py, |length| length)?;
+    let element = [("dtype", dtype), ("decimal", decimal), ("dictionary", dictionary)];
+    for (name, value) in element.into_iter().chain([("unit", unit), ("length", length)]) {
         value.map_or(Ok(()), |value| keywords.set_item(name, value))?;
     }
     Ok(())
@@ -172,4 +189,27 @@ fn parse_dictionary(object: &Bound<'_, PyAny>) -> PyResult<Option<DictionaryMode
             object.repr()?
         ))),
     }
+}
+
+fn parse_unit(object: &Bound<'_, PyAny>) -> PyResult<Option<TimeUnit>> {
+    if object.is_none() {
+        return Ok(None);
+    }
+    match object.cast::<PyString>().map(|text| text.to_string()).as_deref() {
+        Ok("s") => Ok(Some(TimeUnit::Second)),
+        Ok("ms") => Ok(Some(TimeUnit::Millisecond)),
+        Ok("us") => Ok(Some(TimeUnit::Microsecond)),
+        Ok("ns") => Ok(Some(TimeUnit::Nanosecond)),
+        _ => {
+            let reason = format!("unit must be \"s\", \"ms\", \"us\", \"ns\" or None, not {}", object.repr()?);
+            Err(PyValueError::new_err(reason))
+        }
+    }
+}
+
+fn parse_length(object: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
+    if object.is_none() {
+        return Ok(None);
+    }
+    count("length", object, 0).map(Some)
 }

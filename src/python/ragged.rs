@@ -297,7 +297,7 @@ fn run<R: Send>(
 ///
 /// obj: a column of Arrow data, as for `to_tensor`: lists, large lists, list views, nested lists, strings,
 ///     binaries or arrow.variable_shape_tensor. Strings return their bytes as uint8.
-/// dtype, decimal, dictionary: as for `to_tensor`, of the elements.
+/// dtype, decimal, dictionary, unit: as for `to_tensor`, of the elements.
 /// nulls: "error" refuses null rows and null elements. "keep" returns null rows as `validity`, and leaves the
 ///     values of null elements undefined. "nan" or a number fills null elements, and null rows become empty.
 ///     With pad, null rows are padding unless nulls="error", and so are null elements that are kept.
@@ -310,7 +310,7 @@ fn run<R: Send>(
 /// The offsets of a slice are copied, so that they start at 0. The values of list views are those of the whole
 /// child.
 #[pyfunction]
-#[pyo3(signature = (obj, *, dtype=None, nulls=None, decimal=None, dictionary=None, device=None, allocator=None, copy=None, writable=None, legacy="copy", pad=None, truncate=None, side=None, multiple_of=None, xp=None), text_signature = "(obj, *, dtype=None, nulls=\"error\", decimal=None, dictionary=None, device=None, allocator=None, copy=None, writable=None, legacy=\"copy\", pad=None, truncate=\"error\", side=\"right\", multiple_of=1, xp=None)")]
+#[pyo3(signature = (obj, *, dtype=None, nulls=None, decimal=None, dictionary=None, unit=None, device=None, allocator=None, copy=None, writable=None, legacy="copy", pad=None, truncate=None, side=None, multiple_of=None, xp=None), text_signature = "(obj, *, dtype=None, nulls=\"error\", decimal=None, dictionary=None, unit=None, device=None, allocator=None, copy=None, writable=None, legacy=\"copy\", pad=None, truncate=\"error\", side=\"right\", multiple_of=1, xp=None)")]
 #[allow(clippy::too_many_arguments, reason = "one Python keyword each")]
 pub(super) fn to_ragged<'py>(
     py: Python<'py>,
@@ -319,6 +319,7 @@ pub(super) fn to_ragged<'py>(
     nulls: Option<&Bound<'py, PyAny>>,
     decimal: Option<&Bound<'py, PyAny>>,
     dictionary: Option<&Bound<'py, PyAny>>,
+    unit: Option<&Bound<'py, PyAny>>,
     device: Option<&Bound<'py, PyAny>>,
     allocator: Option<&Bound<'py, PyAny>>,
     copy: Option<bool>,
@@ -331,7 +332,8 @@ pub(super) fn to_ragged<'py>(
     xp: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let legacy = Legacy::parse(legacy)?;
-    let mut conversion = ElementKeywords { dtype, nulls, decimal, dictionary }.conversion(copy, writable)?;
+    let mut conversion =
+        ElementKeywords { dtype, nulls, decimal, dictionary, unit, length: None }.conversion(copy, writable)?;
     conversion.device = device.map(device::extract).transpose()?;
     let pad = PadKeywords { pad, truncate, side, multiple_of }.read()?;
     memory::source(allocator)?;

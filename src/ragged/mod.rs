@@ -18,7 +18,7 @@ use arrow_schema::FieldRef;
 pub(crate) use padded::{PlannedPadded, lengths_of_type, plan_padded_type};
 pub(crate) use part::Part;
 pub(crate) use planned::PlannedRagged;
-pub(crate) use report::{check_ragged, is_ragged, parts_of, plan_parts, plan_ragged_type, plan_schema};
+pub(crate) use report::{check_ragged, is_ragged, is_rows, parts_of, plan_parts, plan_ragged_type, plan_schema};
 
 use crate::column::require_host;
 use crate::convert::compact;

@@ -26,6 +26,11 @@ pub(crate) fn is_ragged(field: &FieldRef) -> bool {
     item_field(field).is_some() || !matches!(VariableShape::of(field), Ok(None))
 }
 
+/// Whether a conversion of a column makes values and offsets of it: of lists without a length, and of strings without categories.
+pub(crate) fn is_rows(field: &FieldRef, options: &Options) -> bool {
+    is_ragged(field) && options.categories.is_none() && options.length.is_none()
+}
+
 /// What would be done to the parts of these chunks.
 ///
 /// # Errors

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, FieldRef};
 
+use super::list_lengths::{check_length, is_list};
 use super::nulls::Nulls;
 use super::options::Options;
 #[cfg(feature = "python")]
@@ -47,9 +48,11 @@ impl Spec {
     fn build(field: &FieldRef, options: &Options) -> Result<Self> {
         // Plain numbers skip the steps below, which would cost as much as their conversion.
         let plain = options.dtype.is_none() && field.metadata().is_empty() && options.categories.is_none();
+        let plain = plain && options.unit.is_none() && options.length.is_none();
         if let (true, NullPolicy::Error, Some(dtype)) = (plain, options.nulls, DType::of_arrow(field.data_type())) {
             return Self::of_value(field, None, Value::scalar(Element::Values(dtype)), dtype, Nulls::Refused);
         }
+        check_length(field.data_type(), options)?;
         if let Some(categories) = &options.categories {
             return Self::of_categories(field, categories, options);
         }
@@ -114,7 +117,14 @@ impl Spec {
                 .remedy_is("ask for the validity of the column by itself, or leave it out")
                 .in_column(self.field.name()));
         }
-        Self::of_validity(&self.field)
+        match &self.decoded {
+            // Lists of one length have a validity for each element.
+            Some(decoded) if is_list(self.field.data_type()) => {
+                let value = Value::of_validity(decoded)?;
+                Self::of_value(&self.field, Some(decoded.clone()), value, DType::Bool, Nulls::Kept)
+            }
+            _ => Self::of_validity(&self.field),
+        }
     }
 
     #[inline]

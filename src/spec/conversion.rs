@@ -5,13 +5,14 @@ use std::cell::RefCell;
 use std::num::NonZero;
 use std::sync::Arc;
 
-use arrow_schema::{DataType, FieldRef};
+use arrow_schema::{DataType, FieldRef, TimeUnit};
 
 use super::group::CallOptions;
 use super::result::group_results;
 use super::{
-    CopyMode, DecimalMode, DictionaryMode, Group, GroupForm, MatrixOptions, MatrixSpec, MemoryOrder, NullPolicy,
-    Options, PandasIndex, PerColumn, ResultKind, ResultSpec, Selection, Spec, all_or_errors, require_columns,
+    ColumnOption, CopyMode, DecimalMode, DictionaryMode, Group, GroupForm, MatrixOptions, MatrixSpec, MemoryOrder,
+    NullPolicy, Options, PandasIndex, PerColumn, ResultKind, ResultSpec, Selection, Spec, all_or_errors,
+    require_columns,
 };
 use crate::categories::Categories;
 use crate::device::Device;
@@ -52,6 +53,12 @@ pub struct Conversion {
     pub dictionary: PerColumn<Option<DictionaryMode>>,
     /// The categories whose int32 codes columns become, whatever their dictionary; `None` leaves the values.
     pub categories: PerColumn<Option<Categories>>,
+    /// The unit of timestamps, durations, dates and times, as numbers: checked, as a cast is. `None` is their own ticks. By column, or
+    /// for all columns of such types.
+    pub unit: PerColumn<Option<TimeUnit>>,
+    /// The elements that each row of a column of lists has, which makes it a tensor of shape (rows, length). A row of another length is an
+    /// error. By column, or for all columns of lists.
+    pub length: PerColumn<Option<usize>>,
     /// In which order the elements of a matrix lie in memory.
     pub memory_order: MemoryOrder,
     /// When a copy may be made.
@@ -135,6 +142,44 @@ impl Conversion {
         self
     }
 
+    /// Sets [`Conversion::unit`].
+    ///
+    /// ```
+    /// use arrow_array::TimestampMicrosecondArray;
+    /// use arrow_dlpack::{Conversion, DType};
+    /// use arrow_schema::TimeUnit;
+    ///
+    /// let times = TimestampMicrosecondArray::from(vec![1_500_000, 3_000_000]);
+    /// let seconds = Conversion::default().unit(TimeUnit::Second);
+    /// assert_eq!(seconds.clone().dtype(DType::Float32).to_tensor(&times)?.as_slice::<f32>()?, [1.5, 3.0]);
+    /// assert_eq!(seconds.to_tensor(&times).unwrap_err().row(), Some(0));
+    /// # Ok::<(), arrow_dlpack::Error>(())
+    /// ```
+    #[must_use]
+    pub fn unit(mut self, unit: impl Into<PerColumn<Option<TimeUnit>>>) -> Self {
+        self.unit = unit.into();
+        self
+    }
+
+    /// Sets [`Conversion::length`].
+    ///
+    /// ```
+    /// use arrow_array::ListArray;
+    /// use arrow_array::types::Int32Type;
+    /// use arrow_dlpack::Conversion;
+    ///
+    /// let rows = [Some(vec![Some(1), Some(2)]), Some(vec![Some(3), Some(4)])];
+    /// let lists = ListArray::from_iter_primitive::<Int32Type, _, _>(rows);
+    /// assert_eq!(Conversion::default().length(2).to_tensor(&lists)?.shape(), [2, 2]);
+    /// assert_eq!(Conversion::default().length(3).to_tensor(&lists).unwrap_err().row(), Some(0));
+    /// # Ok::<(), arrow_dlpack::Error>(())
+    /// ```
+    #[must_use]
+    pub fn length(mut self, length: impl Into<PerColumn<Option<usize>>>) -> Self {
+        self.length = length.into();
+        self
+    }
+
     /// Sets [`Conversion::memory_order`].
     #[must_use]
     pub fn memory_order(mut self, memory_order: MemoryOrder) -> Self {
@@ -178,6 +223,10 @@ impl Conversion {
         options.decimal = self.decimal.of(column);
         options.dictionary = self.dictionary.of(column);
         options.categories = self.categories.of(column);
+        let by_name = self.unit.is_by_column();
+        options.unit = self.unit.of(column).map(|value| ColumnOption { value, by_name });
+        let by_name = self.length.is_by_column();
+        options.length = self.length.of(column).map(|value| ColumnOption { value, by_name });
         options
     }
 
@@ -242,6 +291,7 @@ impl Conversion {
         }
         let by_column = self.dtype.is_by_column() || self.nulls.is_by_column();
         let by_column = by_column || self.decimal.is_by_column() || self.dictionary.is_by_column();
+        let by_column = by_column || self.unit.is_by_column() || self.length.is_by_column();
         if by_column || self.categories.is_by_column() {
             return self.check_names(field);
         }
@@ -251,6 +301,7 @@ impl Conversion {
     /// Refuses columns that do not exist, of the selection and of options.
     pub(crate) fn check_names(&self, field: &FieldRef) -> Result<()> {
         let of_columns = self.decimal.names().chain(self.dictionary.names()).chain(self.categories.names());
+        let of_columns = of_columns.chain(self.unit.names()).chain(self.length.names());
         if let (Selection::Named(groups), true) = (&self.selection, is_struct(field)) {
             let columns = require_columns(field, self.selection.columns().chain(of_columns));
             let errors = [columns, self.call().check_names(field, groups)].into_iter().filter_map(Result::err);

@@ -6,6 +6,7 @@ use arrow_schema::{DataType, FieldRef};
 
 use super::promotion::promote_all;
 use super::row_shape::{require_numbers, width};
+use super::temporal::is_temporal;
 use super::{CopyMode, DecimalMode, Element, NullPolicy, Options, Spec, all_or_errors, select};
 use crate::alloc::fallible;
 use crate::dtype::DType;
@@ -85,7 +86,8 @@ impl MatrixSpec {
             policies.push(std::mem::replace(&mut options.nulls, NullPolicy::Error));
             let spec = Spec::new(column, &options)?;
             require_numbers(&spec)?;
-            let is_codes = options.dtype.is_none() && is_codes(&spec, options.decimal);
+            let in_unit = options.unit.is_some() && is_temporal(type_of(&spec));
+            let is_codes = options.dtype.is_none() && !in_unit && is_codes(&spec, options.decimal);
             Ok((position, spec, is_codes))
         });
         let natural = all_or_errors(natural)?;

@@ -1,5 +1,7 @@
 //! The options of one column.
 
+use arrow_schema::TimeUnit;
+
 use super::NullPolicy;
 use crate::categories::Categories;
 use crate::dtype::DType;
@@ -37,6 +39,14 @@ pub enum DictionaryMode {
     Values,
 }
 
+/// An option of a column, and whether it names that column: it does not fit other columns then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ColumnOption<T> {
+    pub(crate) value: T,
+    /// Whether the option is for this column by its name, and not for all.
+    pub(crate) by_name: bool,
+}
+
 /// The options of one column: what a [`Conversion`](super::Conversion) says of it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Options {
@@ -50,6 +60,10 @@ pub(crate) struct Options {
     pub(crate) dictionary: Option<DictionaryMode>,
     /// The categories whose codes the elements become; `None` leaves the values.
     pub(crate) categories: Option<Categories>,
+    /// The unit of temporal values as numbers; `None` is the column's own ticks.
+    pub(crate) unit: Option<ColumnOption<TimeUnit>>,
+    /// The elements that each row of a column of lists has; `None` leaves lists ragged.
+    pub(crate) length: Option<ColumnOption<usize>>,
     /// When a conversion may copy.
     pub(crate) copy: CopyMode,
     /// Whether the result must be writable memory that no other array or tensor shares.

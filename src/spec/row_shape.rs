@@ -1,4 +1,4 @@
-//! The shapes of rows that a matrix takes: which columns, and how many elements in all.
+//! The shapes of rows: which of them a matrix takes, and how many elements it has then.
 
 use super::{Element, Spec};
 use crate::error::{Error, ErrorKind, Remedy, Result};

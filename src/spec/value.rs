@@ -3,8 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use arrow_schema::{DataType, Field};
+use arrow_schema::{DataType, Field, TimeUnit};
 
+use super::temporal::{digits, is_temporal, ticks, unit_name};
 use super::{DecimalMode, DictionaryMode, FixedShapeTensor, Options};
 use crate::dtype::{DType, Kind};
 use crate::error::{Error, Remedy, Result};
@@ -32,6 +33,15 @@ pub(crate) enum Element {
         /// The scale.
         scale: i8,
     },
+    /// Ticks of this number of bytes, as numbers in another unit: the value times ten to the power of minus [`Element::scale`].
+    Ticks {
+        /// Bytes of an integer.
+        bytes: usize,
+        /// The unit of the stored integers.
+        from: TimeUnit,
+        /// The unit of the numbers.
+        to: TimeUnit,
+    },
 }
 
 impl Element {
@@ -45,6 +55,7 @@ impl Element {
             Self::Pairs(DType::Float64) => DType::Complex128,
             Self::Pairs(_) => DType::Complex64,
             Self::Decimal { .. } => DType::Float64,
+            Self::Ticks { .. } => DType::Int64,
         }
     }
 
@@ -54,7 +65,7 @@ impl Element {
     pub(crate) fn is_cast_to(self, dtype: DType) -> bool {
         match self {
             Self::Pairs(part) => dtype.component() != Some(part),
-            Self::Decimal { .. } => true,
+            Self::Decimal { .. } | Self::Ticks { .. } => true,
             _ => self.dtype() != dtype,
         }
     }
@@ -63,7 +74,7 @@ impl Element {
     fn casts_to(self, dtype: DType) -> bool {
         match self {
             Self::Pairs(_) => dtype.component().is_some(),
-            Self::Decimal { .. } => dtype.is_castable(),
+            Self::Decimal { .. } | Self::Ticks { .. } => dtype.is_castable(),
             _ => self.dtype() == dtype || (self.dtype().is_castable() && dtype.is_castable()),
         }
     }
@@ -85,7 +96,7 @@ impl Element {
         match self {
             Self::Bits | Self::Bool8 | Self::Bytes(_) => 1,
             Self::Values(dtype) | Self::Pairs(dtype) => dtype.itemsize(),
-            Self::Decimal { bytes, .. } => bytes,
+            Self::Decimal { bytes, .. } | Self::Ticks { bytes, .. } => bytes,
         }
     }
 
@@ -106,6 +117,16 @@ impl Element {
         }
     }
 
+    /// Returns the bytes and the scale of stored integers that stand for a number: it is the integer times ten to the power of minus the
+    /// scale. `None` for other elements.
+    pub(crate) const fn scaled(self) -> Option<(usize, i8)> {
+        match self {
+            Self::Decimal { bytes, scale } => Some((bytes, scale)),
+            Self::Ticks { bytes, from, to } => Some((bytes, digits(from) - digits(to))),
+            _ => None,
+        }
+    }
+
     /// Returns the number of elements in this number of slots of the leaf array.
     pub(crate) fn elements_of(self, slots: usize) -> Option<usize> {
         match self {
@@ -121,6 +142,7 @@ impl fmt::Display for Element {
         match self {
             Self::Pairs(part) => write!(f, "pairs of {part}"),
             Self::Decimal { bytes, scale } => write!(f, "decimal{} of scale {scale}", bytes * 8),
+            Self::Ticks { from, to, .. } => write!(f, "ticks of {} in {}", unit_name(*from), unit_name(*to)),
             _ => self.dtype().fmt(f),
         }
     }
@@ -142,6 +164,10 @@ impl Value {
     pub(super) fn of(field: &Field, options: &Options) -> Result<Self> {
         let value = Self::stored(field, options)?;
         let natural = value.element;
+        if options.unit.is_some_and(|unit| unit.by_name) && !is_temporal(field.data_type()) {
+            let reason = format!("unit= is for temporal columns, and this one is of {}", field.data_type());
+            return Err(Error::argument(reason).remedy_is("leave the column out of unit="));
+        }
         let value = match options.dtype {
             Some(dtype) if dtype.component().is_some() => value.paired(dtype)?,
             _ => value,
@@ -185,6 +211,7 @@ impl Value {
                 Some(dtype) => Err(Error::invalid(format!("a {dtype} of {width} bytes"))),
                 None => Self::bytes(*width),
             },
+            other if options.unit.is_some() && ticks(other).is_some() => Self::ticks(other, options),
             DataType::Decimal32(_, scale) => Self::decimal(4, *scale, options),
             DataType::Decimal64(_, scale) => Self::decimal(8, *scale, options),
             DataType::Decimal128(_, scale) => Self::decimal(16, *scale, options),
@@ -205,6 +232,18 @@ impl Value {
         let element = Element::Bytes(size);
         let elements = i64::from(width);
         Ok(Self { element, lists: Vec::new(), shape: vec![elements], strides: vec![1], elements })
+    }
+
+    /// Temporal values in the unit that is asked for: their own ticks if that is theirs.
+    fn ticks(data_type: &DataType, options: &Options) -> Result<Self> {
+        let (Some((bytes, from)), Some(to)) = (ticks(data_type), options.unit) else {
+            return Err(unsupported(data_type));
+        };
+        let element = match DType::of_arrow(data_type) {
+            Some(dtype) if from == to.value => Element::Values(dtype),
+            _ => Element::Ticks { bytes, from, to: to.value },
+        };
+        Ok(Self::scalar(element))
     }
 
     fn decimal(bytes: usize, scale: i8, options: &Options) -> Result<Self> {
@@ -288,6 +327,14 @@ pub(super) fn decoded(field: &Field, options: &Options) -> Option<Field> {
             decoded(&inner, options).unwrap_or(inner).data_type().clone()
         }
         DataType::FixedSizeList(child, size) => DataType::FixedSizeList(Arc::new(decoded(child, options)?), *size),
+        // Days are no power of ten of seconds; there are fewer than 2^31.
+        DataType::Date32 if options.unit.is_some() => DataType::Timestamp(TimeUnit::Second, None),
+        DataType::List(item) | DataType::LargeList(item) | DataType::ListView(item) | DataType::LargeListView(item) => {
+            let size = i32::try_from(options.length?.value).ok()?;
+            // A length is that of the outermost lists.
+            let own = decoded(item, &Options { length: None, ..options.clone() });
+            DataType::FixedSizeList(own.map_or_else(|| item.clone(), Arc::new), size)
+        }
         _ => return None,
     };
     Some(Field::new(field.name(), data_type, true).with_metadata(field.metadata().clone()))
@@ -355,7 +402,7 @@ fn unsupported(data_type: &DataType) -> Error {
         | DataType::LargeBinary
         | DataType::BinaryView => "pass it to to_ragged, or encode it as a dictionary and take its codes",
         DataType::List(_) | DataType::LargeList(_) | DataType::ListView(_) | DataType::LargeListView(_) => {
-            "pass it to to_ragged; rows of one length can be cast to a fixed-size list"
+            "pass it to to_ragged, or pass length= if all rows have one length"
         }
         DataType::Interval(_) => "cast the column to a duration first",
         DataType::Map(_, _) | DataType::Union(_, _) => "extract the children that hold numbers first",

@@ -24,8 +24,8 @@ use crate::spec::Conversion;
 /// columns: a list of names, or a dict {name: column, list of columns that become a matrix, or `group` of these
 ///     with options of its own, or `padded`, `ragged` or `arrow` columns}. None takes all columns except the index
 ///     of a pandas data frame.
-/// dtype, nulls, decimal, dictionary: as for `to_tensors`, each also as a dict by column, dtype and nulls also by
-///     group. nulls="keep" is an error, unless the `group` has a validity.
+/// dtype, nulls, decimal, dictionary, unit, length: as for `to_tensors`, each also as a dict by column, dtype and
+///     nulls also by group. nulls="keep" is an error, unless the `group` has a validity.
 /// categories, unknown: as for `to_tensor`, for all columns or as a dict by column. An unknown value is an error of
 ///     the batch that it is in.
 /// xp: an array namespace, or its name ("numpy", "torch", "jax", ...); batches are its arrays.

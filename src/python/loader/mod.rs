@@ -9,6 +9,7 @@ mod pickled;
 mod progress;
 mod source;
 mod sources;
+mod statistics_of;
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
@@ -40,6 +41,7 @@ use crate::loader::{Batches, Hashes, KnownState, LoadOptions, Place, Sharding, S
 
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(categories_of::categories, module)?)?;
+    module.add_function(wrap_pyfunction!(statistics_of::statistics, module)?)?;
     module.add_function(wrap_pyfunction!(_unpickle_loader, module)?)
 }
 
@@ -50,7 +52,7 @@ fn too_late() -> PyErr {
 #[pymethods]
 impl Loader {
     #[new]
-    #[pyo3(signature = (source=None, *, batch_size, columns=None, dtype=None, nulls=None, decimal=None, dictionary=None, categories=None, unknown=None, xp=None, device=None, allocator=None, shuffle_buffer=None, seed=None, drop_last=false, prefetch=None, threads=None, rank=None, world_size=None, sources=None, lanes=None, shuffle_shards=None, readers=None, verify=None, worker=None), text_signature = "(source=None, *, batch_size, columns=None, dtype=None, nulls=\"error\", decimal=None, dictionary=None, categories=None, unknown=\"error\", xp=None, device=None, allocator=None, shuffle_buffer=0, seed=None, drop_last=False, prefetch=2, threads=None, rank=0, world_size=1, sources=None, lanes=1, shuffle_shards=None, readers=1, verify=\"replay\", worker=None)")]
+    #[pyo3(signature = (source=None, *, batch_size, columns=None, dtype=None, nulls=None, decimal=None, dictionary=None, unit=None, length=None, categories=None, unknown=None, xp=None, device=None, allocator=None, shuffle_buffer=None, seed=None, drop_last=false, prefetch=None, threads=None, rank=None, world_size=None, sources=None, lanes=None, shuffle_shards=None, readers=None, verify=None, worker=None), text_signature = "(source=None, *, batch_size, columns=None, dtype=None, nulls=\"error\", decimal=None, dictionary=None, unit=None, length=None, categories=None, unknown=\"error\", xp=None, device=None, allocator=None, shuffle_buffer=0, seed=None, drop_last=False, prefetch=2, threads=None, rank=0, world_size=1, sources=None, lanes=1, shuffle_shards=None, readers=1, verify=\"replay\", worker=None)")]
     #[allow(clippy::too_many_arguments, reason = "one Python keyword each")]
     fn new(
         py: Python<'_>,
@@ -61,6 +63,8 @@ impl Loader {
         nulls: Option<&Bound<'_, PyAny>>,
         decimal: Option<&Bound<'_, PyAny>>,
         dictionary: Option<&Bound<'_, PyAny>>,
+        unit: Option<&Bound<'_, PyAny>>,
+        length: Option<&Bound<'_, PyAny>>,
         categories: Option<&Bound<'_, PyAny>>,
         unknown: Option<&Bound<'_, PyAny>>,
         xp: Option<&Bound<'_, PyAny>>,
@@ -111,7 +115,7 @@ impl Loader {
         load.prefetch = number("prefetch", prefetch, load.prefetch, 0)?;
         load.readers = number("readers", readers, load.readers, 1)?;
         let threads = threads.map(counts::threads).transpose()?;
-        let keywords = ElementKeywords { dtype, nulls, decimal, dictionary };
+        let keywords = ElementKeywords { dtype, nulls, decimal, dictionary, unit, length };
         let groups = columns.as_ref().and_then(|columns| columns.groups(py));
         let mut conversion = keywords.conversion(None, Some(true))?.select(Columns::whole(columns)).threads(threads);
         CategoryKeywords { categories, unknown }.read_into(&mut conversion)?;

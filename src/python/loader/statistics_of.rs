@@ -1,0 +1,82 @@
+//! The function `statistics`: numbers that the columns of a source have, as fills of nulls.
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+
+use super::sources::Sources;
+use crate::loader::{Statistic, Statistics};
+use crate::python::counts::count;
+use crate::python::options::mapping;
+use crate::spec::Scalar;
+use crate::stream_order::Interrupts;
+
+/// The most values of a column whose mode is asked for, unless the caller says otherwise.
+const MOST_VALUES: usize = 1_000_000;
+
+/// Returns a statistic of each of some columns of a source, as a dict by name: fills for `nulls=` of any loader or
+/// function. Reads the source once, array by array.
+///
+/// Nulls and NaN are no values. "mean" and "std" are floats: sums of integers are exact, those of floats are
+/// compensated. "std" divides by the number of values. "min", "max" and "mode" are values of the column; the mode is
+/// the most frequent one, of several the lowest. "count" is the number of values, "null_count" that of nulls, also of
+/// columns that are no numbers. Temporal columns count in their ticks, values of lists one by one.
+///
+/// source: Arrow data of any library, an iterable of it, a data set or file that is read in batches, or a callable
+///     that returns one of these: as for `Loader`.
+/// statistics: a dict of "mean", "min", "max", "std", "mode", "count" or "null_count" by column. A column without
+///     values has only counts: all others are an error.
+/// limit: the most different values of a column whose "mode" is asked for; more are an error. They are in memory.
+#[pyfunction]
+#[pyo3(signature = (source, statistics, *, limit=None), text_signature = "(source, statistics, *, limit=1_000_000)")]
+pub(super) fn statistics<'py>(
+    py: Python<'py>,
+    source: &Bound<'py, PyAny>,
+    statistics: &Bound<'py, PyAny>,
+    limit: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let columns = mapping(statistics)?.ok_or_else(|| {
+        PyTypeError::new_err("statistics must be a dict such as {\"a\": \"mean\"}, of a statistic by column")
+    })?;
+    let column = |(name, statistic): (Bound<'py, PyAny>, Bound<'py, PyAny>)| {
+        let known = statistic.cast::<PyString>().ok().and_then(|name| Statistic::of_name(&name.to_string()));
+        let wrong = || -> PyResult<PyErr> {
+            let reason = format!(
+                "a statistic is \"mean\", \"min\", \"max\", \"std\", \"mode\", \"count\" or \"null_count\", not {}",
+                statistic.repr()?
+            );
+            Ok(PyValueError::new_err(reason))
+        };
+        match known {
+            Some(known) => Ok((name.extract::<String>()?, known)),
+            None => Err(wrong()?),
+        }
+    };
+    let columns = columns.iter().map(column).collect::<PyResult<Vec<_>>>()?;
+    let limit = limit.map_or(Ok(MOST_VALUES), |limit| count("limit", limit, 1))?;
+    let opened = Sources::new(py, Some(source), None)?.open(py, 0, &|unread| {
+        // A wrong name must not consume a stream.
+        Ok(Statistics::new(unread.field, &columns, limit).map(drop)?)
+    })?;
+    opened.take_over();
+    let mut stream = opened.stream;
+    let found = py.detach(|| {
+        let mut statistics = Statistics::new(stream.field(), &columns, limit)?;
+        let mut interrupts = Interrupts::new();
+        for array in &mut stream {
+            statistics.add(&array?)?;
+            interrupts.check()?;
+        }
+        statistics.finish()
+    });
+    drop(stream);
+    let dict = PyDict::new(py);
+    for (name, value) in found? {
+        match value {
+            Scalar::Bool(value) => dict.set_item(name, value)?,
+            Scalar::Int(value) => dict.set_item(name, value)?,
+            Scalar::Float(value) | Scalar::Rounded(value) => dict.set_item(name, value)?,
+        }
+    }
+    Ok(dict)
+}
