@@ -95,7 +95,8 @@ class TestMemoryComesBack:
             assert pool.freed == freed - 3
             driver.open_gate(behind)
             assert soon(lambda freed=freed: pool.freed == freed)
-        assert alive() == 2
+        # One is enough if it came so late that it found both streams, and waits for neither.
+        assert alive() in (1, 2)
         driver.open_gate(gate)
         assert soon(lambda: pool.freed == 10)
 
@@ -116,6 +117,7 @@ class TestMemoryComesBack:
         resource, stream = Resource(), driver.Stream()
         array = ad.from_arrow(values.give())
         ad.to_tensor(array, dtype="float32")
+        assert driver.drain() == 0
         gate = driver.gate(stream.handle)
         driver.fail("cuLaunchKernel", 1, UNKNOWN)
         with ad.stream(stream), pytest.raises(BufferError, match="cuLaunchKernel"):
