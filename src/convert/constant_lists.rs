@@ -5,7 +5,7 @@ use arrow_data::ArrayData;
 use arrow_schema::DataType;
 
 use super::repeat::{RowMap, repeated, slots};
-use crate::error::{Error, Result};
+use crate::error::{Error, Remedy, Result};
 
 /// Where the items of each list start, and how many there are.
 enum Extents<'a, T> {
@@ -63,11 +63,8 @@ fn items<T: ArrowNativeType>(lists: &ArrayData, extents: &Extents<'_, T>, length
         let (start, own) = extents.of(row).ok_or_else(|| Error::invalid("a list has no offsets").at_row(row))?;
         let is_null = lists.nulls().is_some_and(|nulls| nulls.is_null(row));
         if own != length && !is_null {
-            let reason =
-                format!("the list has {own} element{}, and length= says {length}", if own == 1 { "" } else { "s" });
-            return Err(Error::argument(reason)
-                .remedy_is("pass lists of several lengths to to_ragged, or as ad.padded or ad.ragged")
-                .at_row(row));
+            let reason = format!("the list has {own} element{}, and not {length}", if own == 1 { "" } else { "s" });
+            return Err(Error::argument(reason).remedy_is(Remedy::RaggedOrPadded).at_row(row));
         }
         let expected = row.checked_mul(length).and_then(|before| first.get_or_insert(start).checked_add(before));
         is_dense &= own == length && expected == Some(start);

@@ -220,6 +220,24 @@ remedies! {
         "pass DType::Float64 for the values, or DecimalMode::Unscaled with DType::Int64 for the stored integers",
         "pass dtype=\"float64\" for the values, or decimal=\"unscaled\" with dtype=\"int64\" for the stored integers",
     }
+    LeaveOutOfUnit { "leave the column out of Conversion::unit", "leave the column out of unit=" }
+    LeaveOutOfLength { "leave the column out of Conversion::length", "leave the column out of length=" }
+    RaggedOrLength {
+        "convert it as ragged rows, or pass Conversion::length if all rows have one length",
+        "pass it to to_ragged, or pass length= if all rows have one length",
+    }
+    RaggedOrPadded {
+        "convert lists of several lengths as ragged or padded rows",
+        "pass lists of several lengths to to_ragged, or as ad.padded or ad.ragged",
+    }
+    FillOfOwn {
+        "leave the column out, and pass NullPolicy::Fill with a value of your own for it",
+        "leave the column out, and pass a number of your own for it in nulls=",
+    }
+    MoreValuesOrMean {
+        "pass a higher limit, or ask for Statistic::Mean",
+        "pass a higher limit=, or ask for its \"mean\"",
+    }
     MatrixDtype { "pass Conversion::dtype", "pass dtype=" }
     PromotedDtype {
         "pass Conversion::dtype, such as DType::Float64: a checked cast",
@@ -282,6 +300,10 @@ remedies! {
     ToldRows {
         "tell Shards::new the true number of rows of each shard",
         "pass each of sources= as (source, rows) with its true number of rows, or sources=parquet_shards(paths)",
+    }
+    LanesForWorkers { lanes } {
+        "pass Shards in {lanes} lanes, or fewer workers",
+        "pass sources= and lanes={lanes}, or fewer workers",
     }
     NotVerified {
         "resume without comparing all rows",

@@ -1,6 +1,6 @@
 //! Which rows are in which batch of which rank.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Remedy, Result};
 
 /// How rows in a given order form batches, and which rank gets which batch: batch `k` belongs to rank `k % world_size`,
 /// and an incomplete round of `world_size` batches is dropped. Worker `v` of `V` makes batches `v`, `v + V`, ... of its rank.
@@ -97,7 +97,7 @@ impl Sharding {
             self.workers, self.world_size
         );
         let multiple = self.stride().saturating_mul(lanes.div_ceil(self.stride()).max(1));
-        Err(Error::argument(reason).remedy_is(format!("pass sources= and lanes={multiple}, or fewer workers")))
+        Err(Error::argument(reason).remedy_is(Remedy::LanesForWorkers { lanes: multiple.to_string() }))
     }
 
     /// Returns the first batch of this worker: the others follow at a distance of [`stride`](Self::stride).

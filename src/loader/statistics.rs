@@ -10,7 +10,7 @@ use super::source_rows::on_host;
 use crate::arrow::DeviceArray;
 use crate::categories::leaf_of;
 use crate::dtype::{DType, Kind};
-use crate::error::{Error, Result};
+use crate::error::{Error, Remedy, Result};
 use crate::spec::{Conversion, DictionaryMode, NullPolicy, Options, PathColumns, Scalar, Spec, all_or_errors, select};
 
 /// Rows that are converted together, so that memory does not grow with the arrays of a source.
@@ -225,7 +225,7 @@ impl Statistics {
         all_or_errors(self.columns.into_iter().map(|column| {
             let found = column.seen.find(column.statistic).ok_or_else(|| {
                 Error::argument("the column has no values: all of them are null or NaN, or there are no rows")
-                    .remedy_is("leave the column out, and pass a number of your own for it in nulls=")
+                    .remedy_is(Remedy::FillOfOwn)
                     .in_column(&column.name)
             });
             Ok((column.name, found?))
@@ -330,7 +330,7 @@ impl Seen {
         if let Some(limit) = self.limit {
             if self.times.len() >= limit && !self.times.contains_key(&value) {
                 let reason = format!("the column has more than {limit} different values");
-                return Err(Error::argument(reason).remedy_is("pass a higher limit=, or ask for its \"mean\""));
+                return Err(Error::argument(reason).remedy_is(Remedy::MoreValuesOrMean));
             }
             let times = self.times.entry(value).or_default();
             *times = times.saturating_add(1);

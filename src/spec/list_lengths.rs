@@ -3,7 +3,7 @@
 use arrow_schema::DataType;
 
 use super::Options;
-use crate::error::{Error, Result};
+use crate::error::{Error, Remedy, Result};
 
 /// Returns whether rows of a type are lists of any length.
 pub(super) fn is_list(data_type: &DataType) -> bool {
@@ -19,13 +19,14 @@ pub(super) fn check_length(data_type: &DataType, options: &Options) -> Result<()
     let is_list = is_list(data_type);
     match data_type {
         _ if is_list && i32::try_from(length.value).is_err() => {
-            Err(Error::argument(format!("length={} is beyond 2^31 - 1", length.value)).remedy_is("pass a shorter one"))
+            Err(Error::argument(format!("the length {} is beyond 2^31 - 1", length.value))
+                .remedy_is("pass a shorter one"))
         }
         _ if is_list || !length.by_name => Ok(()),
         DataType::FixedSizeList(_, size) if usize::try_from(*size) == Ok(length.value) => Ok(()),
         _ => {
-            let reason = format!("length={} is for columns of lists, and this one is of {data_type}", length.value);
-            Err(Error::argument(reason).remedy_is("leave the column out of length="))
+            let reason = format!("the length {} is for columns of lists, and this one is of {data_type}", length.value);
+            Err(Error::argument(reason).remedy_is(Remedy::LeaveOutOfLength))
         }
     }
 }

@@ -165,8 +165,8 @@ impl Value {
         let value = Self::stored(field, options)?;
         let natural = value.element;
         if options.unit.is_some_and(|unit| unit.by_name) && !is_temporal(field.data_type()) {
-            let reason = format!("unit= is for temporal columns, and this one is of {}", field.data_type());
-            return Err(Error::argument(reason).remedy_is("leave the column out of unit="));
+            let reason = format!("a unit is for temporal columns, and this one is of {}", field.data_type());
+            return Err(Error::argument(reason).remedy_is(Remedy::LeaveOutOfUnit));
         }
         let value = match options.dtype {
             Some(dtype) if dtype.component().is_some() => value.paired(dtype)?,
@@ -392,7 +392,11 @@ fn gives_values(options: &Options) -> bool {
 }
 
 fn unsupported(data_type: &DataType) -> Error {
+    let error = Error::unsupported(format!("Arrow type {data_type} has no tensor form"));
     let remedy = match data_type {
+        DataType::List(_) | DataType::LargeList(_) | DataType::ListView(_) | DataType::LargeListView(_) => {
+            return error.remedy_is(Remedy::RaggedOrLength);
+        }
         DataType::Null => "cast the column to a number type first",
         DataType::Struct(_) => "convert its fields one by one with to_tensors",
         DataType::Utf8
@@ -401,14 +405,11 @@ fn unsupported(data_type: &DataType) -> Error {
         | DataType::Binary
         | DataType::LargeBinary
         | DataType::BinaryView => "pass it to to_ragged, or encode it as a dictionary and take its codes",
-        DataType::List(_) | DataType::LargeList(_) | DataType::ListView(_) | DataType::LargeListView(_) => {
-            "pass it to to_ragged, or pass length= if all rows have one length"
-        }
         DataType::Interval(_) => "cast the column to a duration first",
         DataType::Map(_, _) | DataType::Union(_, _) => "extract the children that hold numbers first",
         _ => "cast the column to a number type first",
     };
-    Error::unsupported(format!("Arrow type {data_type} has no tensor form")).remedy_is(remedy)
+    error.remedy_is(remedy)
 }
 
 #[cfg(test)]

@@ -81,14 +81,13 @@ fn one(array: &DeviceArray, selected: Option<&str>, options: &Conversion, errors
     errors.keep(matrix.to_tensor(Chunks::new(field, &[array.clone(), array.clone()]))).inspect(touch);
 }
 
-/// The columns of the matrix are these.
+/// The columns of the matrix are these: a tensor of shape (rows, k, ...) is k * ... columns, in row-major order.
 fn assert_same(matrix: &Tensor, columns: &[Tensor]) {
-    let (rows, columns) = (read_rows(matrix), columns.iter().map(read).collect::<Vec<_>>());
-    for (number, row) in rows.iter().enumerate() {
-        assert_eq!(row.len(), columns.len());
-        for (value, column) in row.iter().zip(&columns) {
-            assert_eq!(value, &column[number], "row {number}");
-        }
+    let columns = columns.iter().map(|column| (read(column), column.shape()[1..].iter().product::<i64>() as usize));
+    let columns = columns.collect::<Vec<_>>();
+    for (number, row) in read_rows(matrix).iter().enumerate() {
+        let of_row = |(values, width): &(Vec<Vec<u8>>, usize)| values[number * width..][..*width].to_vec();
+        assert_eq!(row, &columns.iter().flat_map(of_row).collect::<Vec<_>>(), "row {number}");
     }
 }
 
