@@ -1,14 +1,13 @@
 //! Which image of the kernels does a device take: the cubin of its architecture, or the PTX that every driver compiles?
 
-use super::lzma;
 use crate::error::{Error, Result};
 
 /// What `make cubins` packs: cubins of several architectures and the PTX, compressed together.
 #[cfg(feature = "cuda")]
 const PACKED: &[u8] = include_bytes!("kernels.lzma");
-/// Empty: without the feature, no driver is loaded that could use it.
-#[cfg(not(feature = "cuda"))]
-const PACKED: &[u8] = &[];
+/// The most memory that decoding may take beside the result, in KiB.
+#[cfg(feature = "cuda")]
+const MOST_KIB: u32 = 8 << 10;
 
 /// Bytes of an entry of the index: the architecture, and the length of the image.
 const ENTRY: usize = 8;
@@ -35,10 +34,10 @@ impl Images {
     /// # Errors
     /// If this build has no images, or memory is out.
     pub(super) fn index() -> Result<Self> {
-        let count = lzma::decode(PACKED, COUNT)?;
+        let count = decode(COUNT)?;
         let entries = read_u32(&count, 0).and_then(|count| usize::try_from(count).ok());
         let room = entries.and_then(|entries| entries.checked_mul(ENTRY)).and_then(|bytes| bytes.checked_add(COUNT));
-        let index = lzma::decode(PACKED, room.ok_or_else(broken)?)?;
+        let index = decode(room.ok_or_else(broken)?)?;
         let mut start = index.len();
         let mut found = Vec::new();
         for entry in index.get(COUNT..).unwrap_or_default().chunks_exact(ENTRY) {
@@ -73,12 +72,33 @@ impl Images {
 /// Decodes an image, and what is packed before it.
 fn image(entry: Entry) -> Result<Vec<u8>> {
     let end = entry.start.checked_add(entry.bytes).ok_or_else(broken)?;
-    let mut image = lzma::decode(PACKED, end)?;
+    let mut image = decode(end)?;
     if image.len() != end {
         return Err(broken());
     }
     image.drain(..entry.start);
     Ok(image)
+}
+
+/// Decodes the first bytes of what is packed, or all if that is fewer.
+#[cfg(feature = "cuda")]
+fn decode(wanted: usize) -> Result<Vec<u8>> {
+    use std::io::Read;
+
+    use crate::alloc::fallible;
+
+    let mut decoded = fallible::with_room(wanted)?;
+    let reader = lzma_rust2::LzmaReader::new_mem_limit(PACKED, MOST_KIB, None);
+    let most = u64::try_from(wanted).unwrap_or(u64::MAX);
+    let read = reader.and_then(|reader| reader.take(most).read_to_end(&mut decoded));
+    read.map_err(|error| Error::internal(format!("the kernels of this build cannot be decoded: {error}")))?;
+    Ok(decoded)
+}
+
+/// Without the feature, no driver is loaded that could use kernels.
+#[cfg(not(feature = "cuda"))]
+fn decode(_wanted: usize) -> Result<Vec<u8>> {
+    Err(Error::internal("this build has no kernels"))
 }
 
 fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {

@@ -12,7 +12,6 @@ mod idle_blocks;
 mod images;
 mod kernels;
 mod launch;
-mod lzma;
 mod memory;
 mod module;
 mod pinned;
