@@ -18,13 +18,17 @@ use crate::tensor::{Native, Tensor, TensorParts};
 /// # Errors
 /// If an integer does not fit the dtype, their number differs, or the allocation fails.
 pub(crate) fn collect_ints(dtype: DType, len: usize, ints: impl Iterator<Item = usize>) -> Result<Tensor> {
-    let too_large = |what: &str| Error::unsupported(format!("offsets beyond {what}"));
     if dtype == DType::Int32 {
-        let too_large = || too_large("int32").remedy_is("cast the column to large_list or large_string first");
-        collect(dtype, len, ints.map(|int| i32::try_from(int).map_err(|_| too_large())))
+        collect(dtype, len, ints.map(|int| i32::try_from(int).map_err(|_| beyond_int32())))
     } else {
-        collect(dtype, len, ints.map(|int| i64::try_from(int).map_err(|_| too_large("int64"))))
+        let too_large = || Error::unsupported("offsets beyond int64");
+        collect(dtype, len, ints.map(|int| i64::try_from(int).map_err(|_| too_large())))
     }
+}
+
+/// The error for chunks that have more elements together than 32-bit offsets can count.
+pub(crate) fn beyond_int32() -> Error {
+    Error::unsupported("offsets beyond int32").remedy_is("cast the column to large_list or large_string first")
 }
 
 /// A 1-d bool tensor.

@@ -47,7 +47,8 @@ pub(crate) use bitmap::{pack_bools, pack_bools_into};
 pub(crate) use cast::misfit_error;
 pub(crate) use chunk::{ColumnChunk, MatrixColumns};
 pub(crate) use collect::{
-    bytes_of_views, bytes_view, collect_bools, collect_ints, device_ints_view, lengths_view, offsets_view, zero,
+    beyond_int32, bytes_of_views, bytes_view, collect_bools, collect_ints, device_ints_view, lengths_view,
+    offsets_view, zero,
 };
 pub(crate) use column::{layout, run, what};
 pub(crate) use columns_from_rows::split_rows;

@@ -218,7 +218,7 @@ mod tests {
         assert!(sharding.check_lanes(3).is_ok() && sharding.for_worker(0, 1).unwrap().check_lanes(1).is_ok());
         let three = sharding.for_worker(2, 3).unwrap();
         assert!(three.check_lanes(6).is_ok() && three.check_lanes(12).is_ok());
-        for (lanes, pass) in [(1, "lanes=6"), (4, "lanes=6"), (7, "lanes=12"), (0, "lanes=6")] {
+        for (lanes, pass) in [(1, "in 6 lanes"), (4, "in 6 lanes"), (7, "in 12 lanes"), (0, "")] {
             let error = three.check_lanes(lanes);
             if lanes == 0 {
                 assert!(error.is_ok());

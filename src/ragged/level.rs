@@ -8,7 +8,7 @@ use super::elements::{RaggedPart, hiding_matters, leaf_column};
 use super::part::Part;
 use crate::alloc::fallible;
 use crate::arrow::{DeviceArray, Hidden, ListChunk};
-use crate::convert::{collect_bools, collect_ints, lengths_view, offsets_view, zero};
+use crate::convert::{beyond_int32, collect_bools, collect_ints, lengths_view, offsets_view, zero};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Remedy, Result};
@@ -148,7 +148,35 @@ impl<'a> Level<'a> {
         let fills = matches!(options.nulls, NullPolicy::Nan | NullPolicy::Fill(_));
         let spans = fills && chunks.iter().any(LevelChunk::spans_unseen);
         let views = has_lengths(field);
-        Ok(Self { field, options, chunks, gathered: spans && !views, emptied: spans && views })
+        let level = Self { field, options, chunks, gathered: spans && !views, emptied: spans && views };
+        level.require_offsets()?;
+        Ok(level)
+    }
+
+    /// Refuses chunks whose elements 32-bit offsets can count in each of them, but not in all together.
+    fn require_offsets(&self) -> Result<()> {
+        if self.chunks.len() < 2 || ints_dtype(self.field) != DType::Int32 {
+            return Ok(());
+        }
+        let is_beyond = |offset: usize| i32::try_from(offset).is_err();
+        let mut base = 0_usize;
+        for chunk in &self.chunks {
+            let elements = if self.has_lengths() {
+                chunk.list.items.len()
+            } else if self.gathered {
+                chunk.rows().map(|row| self.length(chunk, row)).sum()
+            } else {
+                chunk.list.span().len()
+            };
+            let end = base.saturating_add(elements);
+            // Rows of list views may all begin below the last element.
+            let begins_beyond = |row| is_beyond(base.saturating_add(chunk.list.row(row).start));
+            if is_beyond(end) && (!self.has_lengths() || chunk.rows().any(begins_beyond)) {
+                return Err(beyond_int32());
+            }
+            base = end;
+        }
+        Ok(())
     }
 
     fn rows(&self) -> usize {
