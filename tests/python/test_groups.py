@@ -17,6 +17,7 @@ BATCH = pa.record_batch(
         "b": pa.array([1, 2, 3], pa.int16()),
         "label": pa.array([0, 1, 0], pa.int64()),
         "p": pa.array([[1, 2], [3, 4], [5, 6]], pa.list_(pa.int32(), 2)),
+        "r": pa.array([[1, 2], [], [5]], pa.list_(pa.int32())),
     }
 )
 GROUPS: Any = {"x": ["b", "a"], "y": "label", "p": "p"}
@@ -74,7 +75,7 @@ def test_a_dtype_is_that_of_all():
         ({"x": "z"}, {}, 'column "z": there is no such column'),
         ({"x": ["b", "b"]}, {}, "more than once"),
         ({"x": []}, {}, 'group "x".*dtype='),
-        ({"x": ["b", "p"]}, {}, '"p".*shape'),
+        ({"x": ["b", "r"]}, {}, '"r".*length='),
         ({"x": ["a", "b"]}, {}, '"a", row 1'),
         ({"y": "label"}, {"dtype": {"z": "int8"}}, '"z"'),
     ],

@@ -21,6 +21,7 @@ TABLE = pa.table(
         "a": pa.chunked_array([[1, 2], [3]], pa.int8()),
         "b": pa.chunked_array([["x"], ["y", "z"]], pa.string()),
         "v": pa.chunked_array([[[1, 2], [3, 4]], [[5, 6]]], pa.list_(pa.int64(), 2)),
+        "r": pa.chunked_array([[[1, 2], []], [[3]]], pa.list_(pa.int64())),
     }
 )
 NUMBERS = TABLE["a"]
@@ -114,7 +115,7 @@ OF_SCHEMA: dict[str, list[dict[str, Any]]] = {
     "to_tensor": [
         {"columns": ["z"]},
         {"columns": ["b"]},
-        {"columns": ["a", "v"]},
+        {"columns": ["a", "r"]},
         {"columns": []},
         {"dtype": {"z": "int8"}},
         {"nulls": {"z": 0}},
@@ -177,7 +178,7 @@ OF_SCHEMA: dict[str, list[dict[str, Any]]] = {
         {"pad": (1000, None)},
         {"device": "metal:0"},
     ],
-    "validity": [{"columns": ["z"]}, {"columns": ["v"]}, {"bits": True}, {"device": "metal:0"}],
+    "validity": [{"columns": ["z"]}, {"columns": ["a", "z"]}, {"bits": True}, {"device": "metal:0"}],
     "validity of a column": [{"columns": ["a"]}, {"device": "metal:0"}],
     "from_arrow": [
         {"device": "metal:0"},
