@@ -17,6 +17,8 @@ QUICK ?=
 CUDA_SCHEDULES ?= lazy,eager,random:1
 # 1: `make check-versions` builds polars with the oldest Rust, too, in ten minutes.
 SLOW ?=
+# 1: `make audit` asks the database of advisories, too.
+ADVISORIES ?=
 # How long `make fuzz` runs each of its targets.
 SECONDS ?= 60
 # Passed to every cargo command, such as --locked.
@@ -48,19 +50,24 @@ MIRI_CHECKS := -Zmiri-disable-isolation -Zmiri-permissive-provenance -Zmiri-symb
 # Tests that Miri runs in minutes; the others are of whole conversions.
 MIRI_TESTS ?= --lib --test ownership
 FUZZ_VERSION := 0.13.1
+DENY_VERSION := 0.20.2
 # The release that reads the JSON of rustdoc 1.95; .ci/public_api.py says which format that is.
 PUBLIC_API_VERSION := 0.52.0
 # The most that deflate can: 0.7 % off the packed extension module against level 6.
 MATURIN_WHEEL := --release --compression-level 9
+# No folder of this machine is in the wheel: whoever builds the commit again gets the same bytes.
+REMAPPED := --remap-path-prefix=$(CURDIR)=arrow-dlpack --remap-path-prefix=$(or $(CARGO_HOME),$(HOME)/.cargo)=cargo
 CARGO_TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 SIMULATED_CUDA := $(CARGO_TARGET)/simulated-cuda
 SKIP_WAITS := $(abspath $(CARGO_TARGET))/skip-waits
 FUZZ_TOOLS := $(CARGO_TARGET)/cargo-fuzz-$(FUZZ_VERSION)
 PUBLIC_API_TOOLS := $(CARGO_TARGET)/cargo-public-api-$(PUBLIC_API_VERSION)
+DENY_TOOLS := $(CARGO_TARGET)/cargo-deny-$(DENY_VERSION)
 FUZZ_TARGETS := arrow_array arrow_schema arrow_stream conversions dlpack
 
 GPU_BUNDLE := dist/gpu
 RELEASE := dist/release
+REPRODUCED := $(abspath $(CARGO_TARGET))/reproduced
 # The oldest glibc that the released wheel runs on: that of 2014.
 MANYLINUX := manylinux_2_17
 
@@ -93,7 +100,7 @@ BENCH_SETS := bench $(if $(filter full,$(INTEROP)),bench-heavy)
 DEMO_SETS := demo $(if $(filter torch,$(FRAMEWORK)),demo-torch)
 
 .PHONY: help demo examples test test-rust test-polars test-python test-cuda test-ptx ptx cubins test-simulated-cuda simulated-cuda prove-waits gpu-bundle peers interop
-.PHONY: asan tsan miri fuzz lint public-api check-versions bench wheel release clean
+.PHONY: asan tsan miri fuzz lint public-api check-versions audit bench wheel reproducible release clean
 # Two installs into one environment at once would break it.
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -118,8 +125,10 @@ help:
 	@echo 'make lint    formatting, clippy, docs, types, licences, the public API'
 	@echo 'make public-api   writes the public Rust API to docs/public-api/; make lint compares'
 	@echo 'make check-versions  builds with each PyO3 of the range, the oldest Rust and the next arrow  (SLOW=1: polars, too)'
+	@echo 'make audit   licences, sources and duplicates of the crates in the wheel  (ADVISORIES=1: and what is known against them)'
 	@echo 'make bench   figures against a plain copy and against peers  (ONLY=pack,back QUICK=1 INTEROP=full|light)'
 	@echo 'make wheel   the release wheel, in dist/'
+	@echo 'make reproducible  builds that wheel in two clones, and compares the bytes'
 	@echo 'make release the files of a release, tested, in dist/release/  (docs/releasing.md)'
 	@echo 'make clean   remove what was built and the environment'
 	@echo 'PYTHON=python3.12 chooses the interpreter when the environment is first made.'
@@ -268,6 +277,13 @@ public-api: $(PUBLIC_API_TOOLS)/bin/cargo-public-api $(STAMPS)/venv
 $(PUBLIC_API_TOOLS)/bin/cargo-public-api:
 	cargo install cargo-public-api --locked --version $(PUBLIC_API_VERSION) --root $(PUBLIC_API_TOOLS)
 
+# What deny.toml says of every crate that is linked into the wheel. The database of advisories is fetched anew at each run.
+audit: $(DENY_TOOLS)/bin/cargo-deny
+	$< --manifest-path python/Cargo.toml --config deny.toml --locked check bans licenses sources $(if $(ADVISORIES),advisories)
+
+$(DENY_TOOLS)/bin/cargo-deny:
+	cargo install cargo-deny --locked --version $(DENY_VERSION) --root $(DENY_TOOLS)
+
 # With lock files of its own, in target/versions; it asks the registry.
 check-versions: $(STAMPS)/venv
 	$(BIN)/python .ci/versions.py $(if $(SLOW),--slow)
@@ -289,11 +305,23 @@ gpu-bundle: $(STAMPS)/wheel
 wheel: $(STAMPS)/wheel
 	@ls -l dist/*.whl
 
+# As somebody who has the commit and our word: two clones, in folders of two depths, and one hash.
+reproducible:
+	rm -rf $(REPRODUCED)
+	for folder in one another/folder; do \
+		git clone --quiet . $(REPRODUCED)/$$folder && \
+		env -u CARGO_TARGET_DIR $(MAKE) --no-print-directory -C $(REPRODUCED)/$$folder wheel CARGO_FLAGS=--locked PYTHON='$(PYTHON)' || exit 1; \
+	done
+	cmp $(REPRODUCED)/one/dist/*.whl $(REPRODUCED)/another/folder/dist/*.whl
+	rm -rf $(REPRODUCED)
+
 # What the package index gets, tested as it is uploaded. zig links the wheel against an old glibc; maturin finds it in the PATH.
 release: $(STAMPS)/build $(STAMPS)/release $(STAMPS)/test
 	rm -rf $(RELEASE) $(CARGO_TARGET)/release-site
-	PATH='$(CURDIR)/$(BIN)':"$$PATH" $(BIN)/maturin build $(CARGO_FLAGS) $(MATURIN_WHEEL) --zig --compatibility $(MANYLINUX) \
+	RUSTFLAGS="$(REMAPPED) $$RUSTFLAGS" PATH='$(CURDIR)/$(BIN)':"$$PATH" \
+		$(BIN)/maturin build $(CARGO_FLAGS) $(MATURIN_WHEEL) --zig --compatibility $(MANYLINUX) \
 		--manifest-path python/Cargo.toml --interpreter $(BIN)/python --out $(RELEASE)
+	$(BIN)/python .ci/wheel.py $(RELEASE)/*.whl
 	$(BIN)/maturin sdist --manifest-path python/Cargo.toml --out $(RELEASE)
 	$(BIN)/twine check --strict $(RELEASE)/*
 	$(BIN)/pip install --quiet --no-deps --target $(CARGO_TARGET)/release-site $(RELEASE)/*.whl
@@ -318,7 +346,9 @@ $(STAMPS)/%: $(REQUIREMENTS)/%.txt $(REQUIREMENTS)/constraints.txt | $(STAMPS)/v
 # Not as an editable install: the tests see what a user gets.
 $(STAMPS)/wheel: $(SOURCES) $(STAMPS)/build
 	rm -rf dist
-	$(BIN)/maturin build $(CARGO_FLAGS) $(MATURIN_WHEEL) --manifest-path python/Cargo.toml --interpreter $(BIN)/python --out dist
+	RUSTFLAGS="$(REMAPPED) $$RUSTFLAGS" $(BIN)/maturin build $(CARGO_FLAGS) $(MATURIN_WHEEL) \
+		--manifest-path python/Cargo.toml --interpreter $(BIN)/python --out dist
+	$(BIN)/python .ci/wheel.py dist/*.whl
 	@touch $@
 
 $(STAMPS)/installed: $(STAMPS)/wheel
