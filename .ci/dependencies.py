@@ -1,12 +1,21 @@
 """Fails when a crate that we build on has a licence we do not accept, or needs a newer Rust than we say we do.
 
 Checks the workspace, or the packages whose manifests it is given: those have lock files, and a Rust, of their own.
+Of the workspace it also compares docs/dependencies.md with the crates in the wheel whose sources have unsafe code.
 """
 
 import json
 import re
 import subprocess
 import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+NOTES = ROOT / "docs" / "dependencies.md"
+# The platforms that wheels are for.
+PLATFORMS = ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"]
+METADATA = ["cargo", "metadata", "--format-version", "1", "--all-features"]
+UNSAFE = re.compile(r"^[^/]*\bunsafe\s*(?:\{|fn\b|impl\b|extern\b)", re.MULTILINE)
 
 # Licences that ask for no more than their notice.
 ACCEPTED = {
@@ -69,8 +78,7 @@ def check_the_check():
 
 
 def faults_of(manifest=None):
-    command = ["cargo", "metadata", "--format-version", "1", "--all-features"]
-    command += ["--locked", "--manifest-path", manifest] if manifest else []
+    command = [*METADATA, *(["--locked", "--manifest-path", manifest] if manifest else [])]
     metadata = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
     ours = set(metadata["workspace_members"])
     packages = metadata["packages"]
@@ -88,9 +96,34 @@ def faults_of(manifest=None):
     return faults
 
 
+def in_wheel():
+    """The folder of each crate that is linked into the wheel, by name."""
+    command = ["cargo", "tree", "--locked", "--package", "arrow-dlpack-python", "--edges", "normal,no-proc-macro"]
+    command += ["--prefix", "none", "--format", "{p}", *(f"--target={platform}" for platform in PLATFORMS)]
+    lines = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+    linked = {tuple(line.split()[:2]) for line in lines if line}
+    metadata = json.loads(subprocess.run(METADATA, cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout)
+    packages = ((package["name"], f"v{package['version']}", package) for package in metadata["packages"])
+    others = [package for name, number, package in packages if (name, number) in linked and package["source"]]
+    return {package["name"]: Path(package["manifest_path"]).parent / "src" for package in others}
+
+
+def missing_notes():
+    folders = in_wheel()
+    rows = re.findall(r"^\| ([\w, -]+) \|", NOTES.read_text(), re.MULTILINE)
+    noted = {name for row in rows for name in row.split(", ") if name != "crate"}
+    found = {name: any(UNSAFE.search(file.read_text()) for file in src.rglob("*.rs")) for name, src in folders.items()}
+    print(f"wheel: notes on unsafe code of {len(noted)} crates compared with {len(found)} that are linked")
+    unnoted = sorted(name for name in found.keys() - noted if found[name])
+    faults = [f"docs/dependencies.md: no note on {name}, which has unsafe code" for name in unnoted]
+    return faults + [f"docs/dependencies.md: {name} is not in the wheel" for name in sorted(noted - found.keys())]
+
+
 def main():
     check_the_check()
     faults = [fault for manifest in sys.argv[1:] or [None] for fault in faults_of(manifest)]
+    if not sys.argv[1:]:
+        faults += missing_notes()
     sys.exit("\n".join(faults) or None)
 
 
