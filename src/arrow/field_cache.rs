@@ -213,7 +213,9 @@ unsafe fn plain_type(schema: &ArrowSchema) -> Option<&'static FieldRef> {
     if letter == 0 || unsafe { schema.format.wrapping_add(1).read() } != 0 {
         return None;
     }
-    PLAIN.get(usize::try_from(letter).ok()?)?.as_ref()
+    // Signed on some targets; a letter beyond ASCII is behind the table's end.
+    let letter = u8::from_ne_bytes(letter.to_ne_bytes());
+    PLAIN.get(usize::from(letter))?.as_ref()
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrow_buffer::{BooleanBuffer, Buffer};
 
-use super::pack::{Isa, LINE};
+use super::pack::{Baseline, Isa, LINE, Vector};
 use crate::alloc::HostBuffer;
 use crate::error::Result;
 
@@ -69,7 +69,9 @@ unsafe fn pack(isa: Isa, bytes: &[u8], bits: &mut [MaybeUninit<u8>]) -> Packed {
         // SAFETY: the processor has AVX2, as `isa` is promised; slices bound what is read and written.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => unsafe { avx2(lines, words) },
-        _ => portable(lines, words),
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon => portable::<super::pack::Neon>(lines, words),
+        _ => portable::<Baseline>(lines, words),
     };
     let (mut set, mut seen) = (set, seen);
     for (eight, bits) in tail.chunks(8).zip(bits.iter_mut().skip(lines.len() * WORD)) {
@@ -97,19 +99,17 @@ fn eight_bits(word: u64) -> u8 {
 }
 
 /// Packs lines; returns how many bytes are not 0, and the bitwise or of all 8-byte words.
-fn portable(lines: &[[u8; LINE]], words: &mut [[MaybeUninit<u8>; WORD]]) -> (usize, u64) {
-    let (mut set, mut seen) = (0, 0);
+fn portable<V: Vector>(lines: &[[u8; LINE]], words: &mut [[MaybeUninit<u8>; WORD]]) -> (usize, u64) {
+    let (mut set, mut seen) = (0, [0; WORD]);
     for (line, word) in lines.iter().zip(words) {
-        let (eights, _) = line.as_chunks::<8>();
-        for (eight, bits) in eights.iter().zip(word) {
-            let eight = u64::from_le_bytes(*eight);
-            let packed = eight_bits(eight);
-            bits.write(packed);
-            set += packed.count_ones() as usize;
-            seen |= eight;
+        for (seen, eight) in seen.iter_mut().zip(line.as_chunks::<WORD>().0) {
+            *seen |= u64::from_ne_bytes(*eight);
         }
+        let bits = V::nonzero(line);
+        *word = bits.to_le_bytes().map(MaybeUninit::new);
+        set += bits.count_ones() as usize;
     }
-    (set, seen)
+    (set, seen.into_iter().fold(0, |all, seen| all | seen))
 }
 
 /// As [`portable`].

@@ -10,7 +10,7 @@ use super::{module_of, sources, within};
 /// What the first lines of a dispatch table say.
 const DISPATCH_TABLE: &str = "Dispatch table";
 /// The files, or folders, of the kernels of an instruction set.
-const INSTRUCTION_SETS: &[&str] = &["avx2", "avx512"];
+const INSTRUCTION_SETS: &[&str] = &["avx2", "avx512", "neon", "vectors"];
 
 /// What is wrong with the arrows among some sources.
 fn faults(sources: &[(String, String)]) -> Vec<String> {

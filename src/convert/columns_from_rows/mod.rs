@@ -5,6 +5,7 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod tile_grid;
+mod vectors;
 
 use std::sync::Arc;
 
@@ -60,7 +61,7 @@ pub(crate) fn split_rows(tensor: &Tensor, asked: Option<usize>, why: &str) -> Re
             out: buffer.as_ptr(),
             size,
             stride,
-            stream: bytes >= NON_TEMPORAL_FROM && isa != Isa::Portable,
+            stream: bytes >= NON_TEMPORAL_FROM && isa.streams(),
         };
         for_each_part::<Error>(threads(asked, bytes), grid.rows, LINE, |part| {
             // SAFETY: the tensor has these rows and columns; the buffer has `stride` bytes for each column, and no other

@@ -1,12 +1,12 @@
 //! Splits one block of rows, which stays in the cache, into columns, tile by tile.
 //! Dispatch table: `avx2.rs` and `avx512.rs` use its types.
 
-#[cfg(target_arch = "x86_64")]
 use std::mem::MaybeUninit;
 
-use crate::convert::pack::Isa;
-#[cfg(target_arch = "x86_64")]
-use crate::convert::pack::prefetch_to_second;
+use super::vectors;
+#[cfg(target_arch = "aarch64")]
+use crate::convert::pack::Neon;
+use crate::convert::pack::{Baseline, Isa, Vector, prefetch_to_second};
 
 /// Elements in rows and columns, and the target of the columns.
 #[derive(Clone, Copy)]
@@ -50,7 +50,6 @@ impl Grid {
     }
 
     /// From so many columns before this one on.
-    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub(super) fn columns_from(self, column: usize, before: usize) -> Self {
         let part = self.part(0, column);
@@ -69,11 +68,9 @@ impl Grid {
 
 /// A contiguous copy of a tile's lines. Rows that are a multiple of 4 KiB apart would share one set of the first-level
 /// cache, and evict each other before a whole line is read.
-#[cfg(target_arch = "x86_64")]
 #[repr(align(64))]
 pub(super) struct Lines([MaybeUninit<[u8; 64]>; 64]);
 
-#[cfg(target_arch = "x86_64")]
 impl Lines {
     pub(super) const fn new() -> Self {
         Self([const { MaybeUninit::uninit() }; 64])
@@ -103,7 +100,6 @@ impl Lines {
 
 /// Prefetches the rows behind a grid, which usually come next, while the grid's own are written, line by line in memory
 /// order. The processor's own prefetcher sees columns of lines instead.
-#[cfg(target_arch = "x86_64")]
 pub(super) struct TilePrefetch {
     row: *const u8,
     row_step: isize,
@@ -114,7 +110,6 @@ pub(super) struct TilePrefetch {
     share: usize,
 }
 
-#[cfg(target_arch = "x86_64")]
 impl TilePrefetch {
     /// The rows behind a grid of which tiles of so many rows, a line of each, are written.
     pub(super) fn of(grid: Grid, tile: usize) -> Self {
@@ -162,44 +157,75 @@ pub(super) unsafe fn split(isa: Isa, grid: Grid) {
 /// # Safety
 /// As [`split`].
 unsafe fn vectorised(isa: Isa, grid: Grid) -> (usize, usize) {
-    #[cfg(target_arch = "x86_64")]
-    if grid.column_step == grid.size.cast_signed() {
-        use super::{avx2, avx512};
-        match (isa, grid.size) {
-            // SAFETY: the processor has AVX-512 (`isa`); `source` and `out` are promised, and rows are dense:
-            // `column_step` is the size, 1.
-            (Isa::Avx512, 1) => return unsafe { avx512::split::<1, 8>(grid) },
-            // SAFETY: the processor has AVX-512 (`isa`); `source` and `out` are promised, for dense rows of 2-byte
-            // elements.
-            (Isa::Avx512, 2) => return unsafe { avx512::split::<2, 8>(grid) },
-            // SAFETY: the processor has AVX-512 (`isa`); `source` and `out` are promised, for dense rows of 4-byte
-            // elements.
-            (Isa::Avx512, 4) => return unsafe { avx512::split::<4, 4>(grid) },
-            // SAFETY: the processor has AVX-512 (`isa`); `source` and `out` are promised, for dense rows of 8-byte
-            // elements.
-            (Isa::Avx512, 8) => return unsafe { avx512::split::<8, 2>(grid) },
-            // SAFETY: the processor has AVX-512 (`isa`); `source` and `out` are promised, for dense rows of 16-byte
-            // elements.
-            (Isa::Avx512, 16) => return unsafe { avx512::split::<16, 1>(grid) },
-            // SAFETY: the processor has AVX2 (`isa`); `source` and `out` are promised, for dense rows of single bytes.
-            (Isa::Avx2, 1) => return unsafe { avx2::split::<1, 8>(grid) },
-            // SAFETY: the processor has AVX2 (`isa`); `source` and `out` are promised, for dense rows of 2-byte
-            // elements.
-            (Isa::Avx2, 2) => return unsafe { avx2::split::<2, 8>(grid) },
-            // SAFETY: the processor has AVX2 (`isa`); `source` and `out` are promised, for dense rows of 4-byte
-            // elements.
-            (Isa::Avx2, 4) => return unsafe { avx2::split::<4, 4>(grid) },
-            // SAFETY: the processor has AVX2 (`isa`); `source` and `out` are promised, for dense rows of 8-byte
-            // elements.
-            (Isa::Avx2, 8) => return unsafe { avx2::split::<8, 2>(grid) },
-            // SAFETY: the processor has AVX2 (`isa`); `source` and `out` are promised, for dense rows of 16-byte
-            // elements.
-            (Isa::Avx2, 16) => return unsafe { avx2::split::<16, 1>(grid) },
-            _ => {}
-        }
+    if grid.column_step != grid.size.cast_signed() {
+        return (0, 0);
     }
-    let _ = (isa, grid);
-    (0, 0)
+    match (isa, grid.size) {
+        // SAFETY: the processor has AVX-512 (`isa`); `source` and `out` are promised, and rows are dense:
+        // `column_step` is the size, 1.
+        #[cfg(target_arch = "x86_64")]
+        (Isa::Avx512, 1) => unsafe { super::avx512::split::<1, 8>(grid) },
+        // SAFETY: the processor has AVX-512 (`isa`); `source` and `out` are promised, for dense rows of 2-byte
+        // elements.
+        #[cfg(target_arch = "x86_64")]
+        (Isa::Avx512, 2) => unsafe { super::avx512::split::<2, 8>(grid) },
+        // SAFETY: the processor has AVX-512 (`isa`); `source` and `out` are promised, for dense rows of 4-byte
+        // elements.
+        #[cfg(target_arch = "x86_64")]
+        (Isa::Avx512, 4) => unsafe { super::avx512::split::<4, 4>(grid) },
+        // SAFETY: the processor has AVX-512 (`isa`); `source` and `out` are promised, for dense rows of 8-byte
+        // elements.
+        #[cfg(target_arch = "x86_64")]
+        (Isa::Avx512, 8) => unsafe { super::avx512::split::<8, 2>(grid) },
+        // SAFETY: the processor has AVX-512 (`isa`); `source` and `out` are promised, for dense rows of 16-byte
+        // elements.
+        #[cfg(target_arch = "x86_64")]
+        (Isa::Avx512, 16) => unsafe { super::avx512::split::<16, 1>(grid) },
+        // SAFETY: the processor has AVX2 (`isa`); `source` and `out` are promised, for dense rows of single bytes.
+        #[cfg(target_arch = "x86_64")]
+        (Isa::Avx2, 1) => unsafe { super::avx2::split::<1, 8>(grid) },
+        // SAFETY: the processor has AVX2 (`isa`); `source` and `out` are promised, for dense rows of 2-byte
+        // elements.
+        #[cfg(target_arch = "x86_64")]
+        (Isa::Avx2, 2) => unsafe { super::avx2::split::<2, 8>(grid) },
+        // SAFETY: the processor has AVX2 (`isa`); `source` and `out` are promised, for dense rows of 4-byte
+        // elements.
+        #[cfg(target_arch = "x86_64")]
+        (Isa::Avx2, 4) => unsafe { super::avx2::split::<4, 4>(grid) },
+        // SAFETY: the processor has AVX2 (`isa`); `source` and `out` are promised, for dense rows of 8-byte
+        // elements.
+        #[cfg(target_arch = "x86_64")]
+        (Isa::Avx2, 8) => unsafe { super::avx2::split::<8, 2>(grid) },
+        // SAFETY: the processor has AVX2 (`isa`); `source` and `out` are promised, for dense rows of 16-byte
+        // elements.
+        #[cfg(target_arch = "x86_64")]
+        (Isa::Avx2, 16) => unsafe { super::avx2::split::<16, 1>(grid) },
+        // SAFETY: every AArch64 processor has NEON; `source` and `out` are promised, for dense rows.
+        #[cfg(target_arch = "aarch64")]
+        (Isa::Neon, _) => unsafe { of_vectors::<Neon>(grid) },
+        // SAFETY: `source` and `out` are promised, for dense rows.
+        _ => unsafe { of_vectors::<Baseline>(grid) },
+    }
+}
+
+/// As [`vectorised`], with 16-byte vectors.
+///
+/// # Safety
+/// As [`split`], for dense rows.
+unsafe fn of_vectors<V: Vector>(grid: Grid) -> (usize, usize) {
+    match grid.size {
+        // SAFETY: `source` and `out` are promised, for dense rows of single bytes.
+        1 => unsafe { vectors::split::<V, 1, 8>(grid) },
+        // SAFETY: `source` and `out` are promised, for dense rows of 2-byte elements.
+        2 => unsafe { vectors::split::<V, 2, 8>(grid) },
+        // SAFETY: `source` and `out` are promised, for dense rows of 4-byte elements.
+        4 => unsafe { vectors::split::<V, 4, 4>(grid) },
+        // SAFETY: `source` and `out` are promised, for dense rows of 8-byte elements.
+        8 => unsafe { vectors::split::<V, 8, 2>(grid) },
+        // SAFETY: `source` and `out` are promised, for dense rows of 16-byte elements.
+        16 => unsafe { vectors::split::<V, 16, 1>(grid) },
+        _ => (0, 0),
+    }
 }
 
 /// # Safety

@@ -170,7 +170,7 @@ impl<'a> LaneGroup<'a> {
         let next = self.next_lanes(loads, first..first + rows);
         let tiles = Tiles { next: next.as_ref(), ..self.tiles(&lanes, loads, (first, rows), out, turn) };
         // SAFETY: the first `rows` rows, a multiple of 64, of `out` and of the columns; each has room for the group,
-        // which is a line. For `Isa::Portable`, which takes 64 rows only, `loads` has nothing in place.
+        // which is a line.
         let fits = unsafe { transpose(self.isa, self.size, &tiles) };
         if fits && self.head.is_some() {
             scratch.before = Some(scratch.after);
@@ -216,8 +216,8 @@ impl<'a> LaneGroup<'a> {
         let width = self.lanes.len() * self.size;
         match self.isa {
             Isa::Avx512 if self.size >= TILED => {}
-            // Portable code casts nothing in registers.
-            Isa::Avx2 if width == LINE && matches!(self.size, 4 | 8) => {
+            // Only AVX-512 casts in registers.
+            _ if width == LINE && matches!(self.size, 4 | 8) => {
                 return Loads::new(self.lanes, |lane| lane.load().filter(Load::is_alike));
             }
             _ => return Loads::MADE,

@@ -2,11 +2,16 @@
 
 use std::sync::OnceLock;
 
+use super::Baseline;
+use super::vector::Vector;
+
 /// An instruction set with its kernels. All sets give the same bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Isa {
-    /// Rust alone.
+    /// What every processor of the target has: SSE2 on x86-64, else Rust alone.
     Portable,
+    /// 128-bit vectors of AArch64.
+    Neon,
     /// 256-bit vectors.
     Avx2,
     /// 512-bit vectors, with masks.
@@ -41,6 +46,7 @@ impl Isa {
         *DETECTED.get_or_init(|| {
             let limit = match std::env::var("ARROW_DLPACK_ISA").as_deref() {
                 Ok("portable") => Self::Portable,
+                Ok("neon") => Self::Neon,
                 Ok("avx2") => Self::Avx2,
                 _ => Self::Avx512,
             };
@@ -63,7 +69,20 @@ impl Isa {
                 return if wide { all } else { &[Self::Portable, Self::Avx2] };
             }
         }
+        // Every processor of the target has it.
+        #[cfg(target_arch = "aarch64")]
+        return &[Self::Portable, Self::Neon];
+        #[cfg(not(target_arch = "aarch64"))]
         &[Self::Portable]
+    }
+
+    /// Returns whether it writes past the cache.
+    pub(in crate::convert) fn streams(self) -> bool {
+        match self {
+            Self::Portable => Baseline::STREAMS,
+            Self::Neon => false,
+            Self::Avx2 | Self::Avx512 => true,
+        }
     }
 
     /// A kernel for this set. Whoever calls it keeps the kernel's contract, on a processor that has the set.

@@ -15,16 +15,23 @@ mod interleave;
 mod isa;
 mod load;
 mod loads;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+#[cfg(any(test, miri, not(target_arch = "x86_64")))]
+mod plain;
 mod row_assembly;
 mod rows;
 mod select;
 #[cfg(target_arch = "x86_64")]
 mod shared_lines;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod sse2;
 mod stream;
 mod target;
 #[cfg(test)]
 mod tests;
 mod transpose;
+mod vector;
 
 use std::ops::Range;
 
@@ -33,11 +40,21 @@ use smallvec::SmallVec;
 pub(crate) use isa::Isa;
 pub(in crate::convert) use isa::{BLOCK_ROWS, Bytes, Compiled, Kernel};
 pub(in crate::convert) use load::{Load, Stored};
+#[cfg(target_arch = "aarch64")]
+pub(in crate::convert) use neon::Neon;
 pub(crate) use rows::Rows;
 pub(in crate::convert) use select::{UnalignedBits, selecting, spread_lines, spreading};
-#[cfg(target_arch = "x86_64")]
-pub(in crate::convert) use stream::prefetch_to_second;
-pub(in crate::convert) use stream::{LINE, LinePrefetch, NON_TEMPORAL_FROM, copy_past_the_cache, fence, prefetch};
+pub(in crate::convert) use stream::{
+    LINE, LinePrefetch, NON_TEMPORAL_FROM, copy_past_the_cache, fence, prefetch, prefetch_to_second,
+};
+
+/// The vectors of [`Isa::Portable`].
+#[cfg(any(miri, not(target_arch = "x86_64")))]
+pub(in crate::convert) use plain::Plain as Baseline;
+/// The vectors of [`Isa::Portable`].
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+pub(in crate::convert) use sse2::Sse2 as Baseline;
+pub(in crate::convert) use vector::{Vector, WIDTH, transposed};
 
 use super::chunk::PackedColumn;
 use super::lane::Lane;
@@ -100,7 +117,7 @@ pub(crate) unsafe fn pack_rows(
     let huge_pages = out.huge_pages();
     let out = Target::new(out.start(), out.stride(), out.count());
     let width: usize = columns.iter().map(|column| column.spec.dtype().itemsize()).sum();
-    let stream = isa != Isa::Portable && out.count().saturating_mul(width) >= NON_TEMPORAL_FROM;
+    let stream = isa.streams() && out.count().saturating_mul(width) >= NON_TEMPORAL_FROM;
     // SAFETY: `columns`, `room` and `isa` are our caller's promises, in the same words; the target has the rows of
     // `out`.
     unsafe { pack(isa, threads, columns, first, out, RowMemory { stream, huge_pages }) }

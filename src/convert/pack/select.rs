@@ -6,6 +6,7 @@ use std::mem::MaybeUninit;
 
 use super::isa::{BLOCK_ROWS, Bytes, Compiled, Isa, Kernel};
 use super::stream::{LINE, prefetch};
+use super::vector::{Vector, WIDTH};
 
 /// A bitmap that starts at any bit.
 #[derive(Clone, Copy, Debug)]
@@ -134,20 +135,32 @@ pub(in crate::convert) unsafe fn spread_lines(
         // SAFETY: the processor has AVX2, as `isa` is promised; the lines are aligned if `stream`.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => unsafe { super::avx2::spread_lines(bits, out, stream) },
-        _ => {
-            for (number, line) in out.iter_mut().enumerate() {
-                let (eights, _) = line.as_chunks_mut::<8>();
-                for (eight, packed) in eights.iter_mut().zip(bits.word(number * LINE).to_le_bytes()) {
-                    *eight = eight_bits(packed).map(MaybeUninit::new);
-                }
-            }
-        }
+        // SAFETY: every AArch64 processor has NEON.
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon => unsafe { spread_vectors::<super::Neon>(bits, out, stream) },
+        // SAFETY: the lines are aligned if `stream`.
+        _ => unsafe { spread_vectors::<super::Baseline>(bits, out, stream) },
     }
 }
 
-/// The bits of a byte, lowest first, as bytes.
-fn eight_bits(packed: u8) -> [u8; 8] {
-    // Copies of the byte, seven bits apart, put bit n into the lowest bit of byte n, where no other copy has a bit.
-    let copies = u64::from(packed & 0x7f).wrapping_mul(0x0002_0408_1020_4081) & 0x0101_0101_0101_0101;
-    (copies | u64::from(packed >> 7) << 56).to_le_bytes()
+/// As [`spread_lines`].
+///
+/// # Safety
+/// The lines are aligned if `stream`.
+unsafe fn spread_vectors<V: Vector>(bits: UnalignedBits<'_>, out: &mut [[MaybeUninit<u8>; LINE]], stream: bool) {
+    for (number, line) in out.iter_mut().enumerate() {
+        let word = bits.word(number * LINE);
+        for (index, part) in line.as_chunks_mut::<WIDTH>().0.iter_mut().enumerate() {
+            #[expect(clippy::cast_possible_truncation, reason = "a quarter of the word")]
+            let vector = V::spread((word >> (index * WIDTH)) as u16);
+            let to = part.as_mut_ptr().cast::<u8>();
+            if stream {
+                // SAFETY: 16 bytes of a line, aligned as the line is.
+                unsafe { vector.stream(to) };
+            } else {
+                // SAFETY: 16 bytes, at any alignment.
+                unsafe { vector.store(to) };
+            }
+        }
+    }
 }

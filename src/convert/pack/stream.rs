@@ -1,13 +1,13 @@
 //! Prefetches source lines, and writes result lines by non-temporal stores.
 //! Dispatch table: `avx2.rs` and `avx512.rs` use its constants.
 
+use super::Baseline;
 use super::isa::Isa;
+pub(in crate::convert) use super::vector::LINE;
+use super::vector::{Vector, WIDTH};
 
 /// Results of this size and more are written by non-temporal stores, because they would not stay in the cache.
 pub(in crate::convert) const NON_TEMPORAL_FROM: usize = 4 << 20;
-
-/// Bytes of a cache line.
-pub(in crate::convert) const LINE: usize = 64;
 
 /// Prefetches a cache line. Any address is allowed.
 #[inline(always)]
@@ -18,7 +18,12 @@ pub(in crate::convert) fn prefetch(address: *const u8) {
         // SAFETY: a hint, which reads nothing that the program sees; every x86-64 processor has it.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
     }
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    // SAFETY: a hint, which reads nothing that the program sees, and for which any address will do.
+    unsafe {
+        std::arch::asm!("prfm pldl1keep, [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(any(target_arch = "x86_64", all(target_arch = "aarch64", not(miri)))))]
     let _ = address;
 }
 
@@ -31,7 +36,12 @@ pub(in crate::convert) fn prefetch_to_second(address: *const u8) {
         // SAFETY: a hint, which reads nothing that the program sees; every x86-64 processor has it.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(address.cast()) };
     }
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    // SAFETY: a hint, which reads nothing that the program sees, and for which any address will do.
+    unsafe {
+        std::arch::asm!("prfm pldl2keep, [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(any(target_arch = "x86_64", all(target_arch = "aarch64", not(miri)))))]
     let _ = address;
 }
 
@@ -138,7 +148,25 @@ pub(super) unsafe fn copy_lines(isa: Isa, from: *const u8, to: *mut u8, lines: u
         // SAFETY: the processor has AVX2, as `isa` is promised; both have these lines, and `to` starts on one.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => unsafe { super::avx2::copy_lines(from, to, lines, ahead) },
+        // SAFETY: both have these lines, and `to` starts on one.
+        Isa::Portable if Baseline::STREAMS => unsafe { copy_vectors::<Baseline>(from, to, lines, ahead) },
         // SAFETY: both have `lines * LINE` bytes, apart from each other.
         _ => unsafe { to.copy_from_nonoverlapping(from, lines * LINE) },
+    }
+}
+
+/// As [`copy_lines`], by non-temporal stores.
+///
+/// # Safety
+/// As [`copy_lines`].
+unsafe fn copy_vectors<V: Vector>(from: *const u8, to: *mut u8, lines: usize, ahead: *const u8) {
+    for line in 0..lines {
+        prefetch_to_second(ahead.wrapping_add(line * LINE));
+        for at in (line * LINE..(line + 1) * LINE).step_by(WIDTH) {
+            // SAFETY: `from` has `lines * LINE` bytes, and `at + WIDTH` is at most that.
+            let bytes = unsafe { V::load(from.wrapping_add(at)) };
+            // SAFETY: `to` has as many, from the start of a line on, so that `at`, a multiple of 16, is aligned to 16.
+            unsafe { bytes.stream(to.wrapping_add(at)) };
+        }
     }
 }

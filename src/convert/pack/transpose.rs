@@ -6,6 +6,7 @@ use std::mem::MaybeUninit;
 use super::isa::{BLOCK_ROWS, Isa};
 use super::load::{LANES, Load};
 use super::stream::{LINE, prefetch, prefetch_to_second};
+use super::vector::{Vector, WIDTH, transposed};
 
 /// Prefetch distance of lanes that are read in place. The lines go to the second-level cache: in the first-level cache, lanes
 /// that start at the same offset in their pages would evict each other.
@@ -21,6 +22,7 @@ pub(super) struct Line(pub(super) [MaybeUninit<u8>; LINE]);
 
 /// Describes lines that span two rows: the last lanes of one row, then the first lanes of the next. Only AVX-512 writes them.
 #[derive(Clone, Copy)]
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only AVX-512 writes them"))]
 pub(super) struct Turn {
     /// The whole previous row. Without one, the first row has no line.
     pub(super) before: Option<Line>,
@@ -32,6 +34,10 @@ pub(super) struct Turn {
 
 /// Lanes that fill a cache line, and the rows that they are written to.
 #[derive(Clone, Copy)]
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    expect(dead_code, reason = "only AVX-512 casts, turns and prefetches lanes in place")
+)]
 pub(super) struct Tiles<'a> {
     /// The address of each lane's first element.
     pub(super) lanes: &'a [*const u8; LANES],
@@ -62,6 +68,7 @@ impl Tiles<'_> {
     }
 
     /// Prefetches the lines of so many rows of lanes that are read in place: a line of lanes that have the result's dtype.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only AVX-512 prefetches lanes in place"))]
     #[inline(always)]
     pub(super) fn fetch_in_place(&self, row: usize, rows: usize, size: usize) {
         let Some(next) = self.next else { return };
@@ -116,7 +123,7 @@ fn ahead<'a>(
 /// - `lanes`: each of these has a readable element for each row, of any alignment, and of the result's dtype unless AVX-512
 ///   loads others.
 /// - `rows`: each has room for a line, on a cache line if `stream`. They are 64, or several times that of elements of 4 or 8
-///   bytes with AVX-512 or AVX2.
+///   bytes.
 /// - `turn`: where there is one, `after` may be written, `before` is whole, and the processor has AVX-512.
 /// - `isa`: the processor has it.
 pub(super) unsafe fn transpose(isa: Isa, size: usize, tiles: &Tiles<'_>) -> bool {
@@ -133,26 +140,56 @@ pub(super) unsafe fn transpose(isa: Isa, size: usize, tiles: &Tiles<'_>) -> bool
         // SAFETY: the processor has AVX2 (`isa`); `lanes` and `rows` are promised for elements of 8 bytes.
         #[cfg(target_arch = "x86_64")]
         (Isa::Avx2, 8) => unsafe { super::avx2::transpose8(tiles) },
-        // SAFETY: 16 lanes of 4-byte elements fill a line: `lanes` and `rows` are promised, of 64 rows.
-        (_, 4) => unsafe { portable::<4, 16>(tiles) },
-        // SAFETY: 8 lanes of 8-byte elements fill a line: `lanes` and `rows` are promised, of 64 rows.
-        (_, 8) => unsafe { portable::<8, 8>(tiles) },
-        // SAFETY: 4 lanes of 16-byte elements fill a line: `lanes` and `rows` are promised, of 64 rows.
-        _ => unsafe { portable::<16, 4>(tiles) },
+        // SAFETY: every AArch64 processor has NEON; `lanes` and `rows` are promised for elements of this size.
+        #[cfg(target_arch = "aarch64")]
+        (Isa::Neon, _) => unsafe { lines::<super::Neon>(size, tiles) },
+        // SAFETY: `lanes` and `rows` are promised for elements of this size.
+        _ => unsafe { lines::<super::Baseline>(size, tiles) },
     }
     true
 }
 
 /// # Safety
-/// As [`transpose`] or [`quads`], for 64 rows of `COUNT` lanes of elements of `N` bytes.
-unsafe fn portable<const N: usize, const COUNT: usize>(tiles: &Tiles<'_>) {
-    for row in 0..BLOCK_ROWS {
-        let out = tiles.row(row).cast::<MaybeUninit<[u8; N]>>();
-        for (index, lane) in tiles.lanes.iter().take(COUNT).enumerate() {
-            // SAFETY: `row < 64`, and each lane has 64 elements; bytes need no alignment.
-            let element = unsafe { lane.cast::<MaybeUninit<[u8; N]>>().wrapping_add(row).read() };
-            // SAFETY: the row has room for `COUNT` elements, and `index < COUNT`; bytes need no alignment.
-            unsafe { out.wrapping_add(index).write(element) };
+/// As [`transpose`].
+unsafe fn lines<V: Vector>(size: usize, tiles: &Tiles<'_>) {
+    match size {
+        // SAFETY: 16 lanes of 4-byte elements fill a line: `lanes` and `rows` are promised.
+        4 => unsafe { tiled::<V, 4, 4, 4>(tiles) },
+        // SAFETY: 8 lanes of 8-byte elements fill a line: `lanes` and `rows` are promised.
+        8 => unsafe { tiled::<V, 8, 2, 4>(tiles) },
+        // SAFETY: 4 lanes of 16-byte elements fill a line: `lanes` and `rows` are promised.
+        _ => unsafe { tiled::<V, 16, 1, 4>(tiles) },
+    }
+}
+
+/// Writes rows of `GROUPS` vectors, of elements of `SIZE` bytes, `COUNT` of them each.
+///
+/// # Safety
+/// As [`transpose`] or [`quads`], for `GROUPS * COUNT` lanes, 16 at most. Each row has room for `GROUPS` vectors, at an address
+/// that is aligned to them if `stream`.
+unsafe fn tiled<V: Vector, const SIZE: usize, const COUNT: usize, const GROUPS: usize>(tiles: &Tiles<'_>) {
+    for row in (0..tiles.rows).step_by(COUNT) {
+        tiles.fetch(row, COUNT);
+        let mut groups = [None; GROUPS];
+        for (group, lanes) in groups.iter_mut().zip(tiles.lanes.as_chunks::<COUNT>().0) {
+            // SAFETY: `lanes`: each has elements up to `tiles.rows`, which is a multiple of 64, so `COUNT` from `row` on,
+            // which are a vector.
+            let lines = lanes.map(|lane| unsafe { V::load(lane.wrapping_add(row * SIZE)) });
+            *group = Some(transposed::<V, SIZE, COUNT>(lines));
+        }
+        // Row by row, as the next row may overwrite the end of one.
+        for index in 0..COUNT {
+            for (group, lines) in groups.iter().flatten().enumerate() {
+                let Some(line) = lines.get(index) else { continue };
+                let out = tiles.row(row + index).wrapping_add(group * WIDTH);
+                if tiles.stream {
+                    // SAFETY: `rows`: vector `group` of this row, aligned as rows of streams are.
+                    unsafe { line.stream(out) };
+                } else {
+                    // SAFETY: `rows`: vector `group` of this row, at any alignment.
+                    unsafe { line.store(out) };
+                }
+            }
         }
     }
 }
@@ -171,8 +208,11 @@ pub(super) unsafe fn quads(isa: Isa, tiles: &Tiles<'_>) -> bool {
         // SAFETY: the processor has AVX2 (`isa`); 4 lanes of 64 elements, and rows 16 bytes apart from `out` on.
         #[cfg(target_arch = "x86_64")]
         (Isa::Avx2, 16) => unsafe { super::avx2::quads(tiles.lanes, tiles.out, tiles.stream) },
+        // SAFETY: every AArch64 processor has NEON; 4 lanes of 64 elements, and rows with room for 16 bytes each.
+        #[cfg(target_arch = "aarch64")]
+        (Isa::Neon, _) => unsafe { tiled::<super::Neon, 4, 4, 1>(tiles) },
         // SAFETY: 4 lanes of 64 elements, and rows with room for 16 bytes each.
-        _ => unsafe { portable::<4, 4>(tiles) },
+        _ => unsafe { tiled::<super::Baseline, 4, 4, 1>(tiles) },
     }
     true
 }

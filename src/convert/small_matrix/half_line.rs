@@ -1,10 +1,11 @@
 //! Packs columns that make half a cache line of each row.
 //! Dispatch table: `avx2.rs` and `avx512.rs` use its types.
 
-use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use crate::convert::pack::{Isa, LINE};
+#[cfg(target_arch = "aarch64")]
+use crate::convert::pack::Neon;
+use crate::convert::pack::{Baseline, Isa, LINE, Vector, WIDTH, transposed};
 
 /// Bytes of a row.
 pub(super) const HALF: usize = LINE / 2;
@@ -46,23 +47,31 @@ impl Strip<'_> {
             // SAFETY: the processor has AVX2 (`isa`); `columns` and `room` are promised for values of 8 bytes.
             #[cfg(target_arch = "x86_64")]
             (Isa::Avx2, _) => unsafe { super::avx2::rows8(self, rows) },
+            // SAFETY: every AArch64 processor has NEON; `columns` and `room` are promised for values of 4 bytes.
+            #[cfg(target_arch = "aarch64")]
+            (Isa::Neon, 4) => unsafe { self.tiled::<Neon, 4, 4>(rows) },
+            // SAFETY: every AArch64 processor has NEON; `columns` and `room` are promised for values of 8 bytes.
+            #[cfg(target_arch = "aarch64")]
+            (Isa::Neon, _) => unsafe { self.tiled::<Neon, 8, 2>(rows) },
             // SAFETY: `columns` and `room` are promised for values of 4 bytes.
-            (_, 4) => unsafe { self.portable::<4>(rows) },
+            (_, 4) => unsafe { self.tiled::<Baseline, 4, 4>(rows) },
             // SAFETY: `columns` and `room` are promised for values of 8 bytes.
-            _ => unsafe { self.portable::<8>(rows) },
+            _ => unsafe { self.tiled::<Baseline, 8, 2>(rows) },
         }
     }
 
     /// # Safety
-    /// As [`Self::write`], for values of `N` bytes.
-    unsafe fn portable<const N: usize>(&self, rows: Range<usize>) {
-        for row in rows {
-            let out = self.row(row).cast::<MaybeUninit<[u8; N]>>();
-            for (index, lane) in self.lanes.iter().take(HALF / N).enumerate() {
-                // SAFETY: `columns`: each has this row; bytes need no alignment.
-                let value = unsafe { lane.cast::<MaybeUninit<[u8; N]>>().wrapping_add(row).read() };
-                // SAFETY: `room`: the row has `HALF` bytes, and `index < HALF / N`; bytes need no alignment.
-                unsafe { out.wrapping_add(index).write(value) };
+    /// As [`Self::write`], for values of `SIZE` bytes, `COUNT` of which make a vector.
+    unsafe fn tiled<V: Vector, const SIZE: usize, const COUNT: usize>(&self, rows: Range<usize>) {
+        for row in tiles(rows, COUNT) {
+            for (half, lanes) in self.lanes.as_chunks::<COUNT>().0.iter().take(HALF / WIDTH).enumerate() {
+                // SAFETY: `columns`: each has `COUNT` values from `row` on, as `tiles` ends with the rows: a vector.
+                let lines = lanes.map(|lane| unsafe { V::load(lane.wrapping_add(row * SIZE)) });
+                for (index, line) in transposed::<V, SIZE, COUNT>(lines).into_iter().enumerate() {
+                    // SAFETY: `room`: row `row + index` is of the tile, and has `HALF` bytes, two vectors; any alignment
+                    // is written.
+                    unsafe { line.store(self.row(row + index).wrapping_add(half * WIDTH)) };
+                }
             }
         }
     }
