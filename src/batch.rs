@@ -3,12 +3,12 @@
 use arrow_schema::FieldRef;
 
 use crate::arrow::DeviceArray;
-use crate::column::{ColumnRef, Runner, Shared, check_rows, check_types, convert_column, needed};
+use crate::column::{ColumnRef, Runner, Shared, add_unknowns, check_rows, check_types, convert_column};
 use crate::error::{Error, Result};
 use crate::kernels::Casts;
 use crate::spec::{Options, Spec, all_or_errors};
 use crate::tensor::Tensor;
-use crate::transfer::{HostRead, read_to_host};
+use crate::transfer::{Facts, Unknowns};
 
 /// Converts columns, given with their positions. `runner` runs the last step of each. Hands each tensor on before the
 /// next is made; tensors on a device only once all are made.
@@ -22,9 +22,9 @@ pub(crate) fn each_tensor<'a, E: From<Error>>(
 ) -> Result<(), E> {
     check_types(field, chunks)?;
     let columns = columns.into_iter();
-    // One wait reads from the device what the host needs for all columns.
+    // One wait tells what the host has to know of all columns.
     let mut filled = chunks.iter().filter(|chunk| chunk.readiness().is_some() && !chunk.is_empty());
-    let host_read = match (filled.next(), filled.next()) {
+    let facts = match (filled.next(), filled.next()) {
         (Some(only), None) => read_columns(only, columns.clone(), &options)?,
         _ => None,
     };
@@ -38,7 +38,7 @@ pub(crate) fn each_tensor<'a, E: From<Error>>(
     };
     let convert = |index, column: &FieldRef| {
         let options = options(column.name());
-        let shared = Shared { host_read: host_read.as_ref(), casts: casts.as_ref() };
+        let shared = Shared { facts: facts.as_ref(), casts: casts.as_ref() };
         let of_column = |chunk| ColumnRef::column(chunk, index);
         match chunks {
             [only] => convert_column(column, &[of_column(only)], &options, shared, runner),
@@ -70,7 +70,7 @@ pub(crate) fn each_tensor<'a, E: From<Error>>(
     made.into_iter().try_for_each(|(column, tensor)| take(column, tensor))
 }
 
-/// Reads what several columns of a chunk need, together; `None` of host memory, and where one column alone needs anything.
+/// Finds what the host has to know of several columns of a chunk, together; `None` of host memory, and where one column alone needs anything.
 ///
 /// # Errors
 /// When the memory is not what the array says, or the driver fails.
@@ -78,16 +78,16 @@ fn read_columns<'a>(
     chunk: &DeviceArray,
     columns: impl IntoIterator<Item = (usize, &'a FieldRef)>,
     options: impl Fn(&str) -> Options,
-) -> Result<Option<HostRead>> {
+) -> Result<Option<Facts>> {
     let Some(readiness) = chunk.readiness() else { return Ok(None) };
-    let mut ranges = Vec::new();
+    let mut unknowns = Unknowns::default();
     for (index, column) in columns {
         // What is wrong with a column is found again when it is converted.
         let Ok(spec) = Spec::new(column, &options(column.name())) else { continue };
         let Ok(leaf) = ColumnRef::column(chunk, index).leaf(&spec) else { continue };
         if spec.decoded().is_none() {
-            ranges.extend(needed(&spec, &leaf));
+            add_unknowns(&mut unknowns, &spec, &leaf);
         }
     }
-    read_to_host(readiness, &ranges).map(Some)
+    unknowns.find(readiness).map(Some)
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use arrow_schema::FieldRef;
 
 pub(crate) use chunk_ref::{ColumnRef, columns, readiness_of, refuse_counted, require_host};
-pub(crate) use host_reads::{needed, read_nulls, refuse_known};
+pub(crate) use host_reads::{add_unknowns, read_nulls, refuse_known};
 pub(crate) use planned::{
     PlannedColumn, Runner, Shared, decode_column, read_chunks, run_here, shared_dictionary, with_planned,
 };

@@ -29,7 +29,7 @@ use crate::ffi::dlpack::DLDeviceType;
 use crate::spec::Dims;
 use crate::stream_order::{self, Readiness, Wait, allocate};
 use crate::tensor::{Tensor, TensorParts};
-use crate::transfer::{OwnBuffer, device_address, host_address, number_by, require_free, written};
+use crate::transfer::{OwnBuffer, device_address, host_address, numbers_by, require_free, written};
 
 /// Our memory that launched kernels write.
 #[derive(Debug)]
@@ -269,5 +269,5 @@ pub(crate) fn are_bools(readiness: &Readiness, range: &Range<usize>) -> Result<b
     let (count, start) = (range.len() as u64, device_address(range.start)?);
     // SAFETY: the bytes were just checked, and are released behind the kernel.
     let find = |found, stream| unsafe { current.find_no_bool(start, count, found, stream) };
-    Ok(number_by(readiness, &current, 0xff, find)? == u64::MAX)
+    Ok(numbers_by(readiness, &current, [0, 1], find)?.into_iter().all(|found| found == u64::MAX))
 }

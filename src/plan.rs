@@ -98,7 +98,7 @@ pub(crate) enum HostWait {
 impl fmt::Display for HostWait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Nulls => "bitmaps of nulls that are not counted are read",
+            Self::Nulls => "nulls that are not counted are looked for",
             Self::Bools => "bytes that have to be bools are looked at",
             Self::Casts => "whether every value fits is read, once for all columns",
             Self::Written => "the memory is written",

@@ -4,6 +4,7 @@
 mod arena;
 mod batch;
 mod destination;
+mod facts;
 mod host_read;
 mod number;
 mod on_device;
@@ -17,8 +18,9 @@ pub(crate) use batch::{Returning, in_page_locked, page_locked, taken_over, to_de
 pub(crate) use destination::Destination;
 #[cfg(feature = "python")]
 pub(crate) use destination::require_path;
+pub(crate) use facts::{Facts, Unknowns};
 pub(crate) use host_read::{HostRead, read_to_host};
-pub(crate) use number::number_by;
+pub(crate) use number::numbers_by;
 /// For the tests of this crate, and no part of its interface.
 #[doc(hidden)]
 pub use number::with_null_count;

@@ -1,5 +1,7 @@
 //! Locates the bits of validity bitmaps, and the elements that they belong to.
 
+use std::ops::Range;
+
 /// A validity bitmap over some elements, with a bit for each `repeat` of them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ValidityBits {
@@ -28,6 +30,29 @@ impl ValidityBits {
     pub(super) fn bytes(&self) -> (*const u8, usize) {
         // Whole bytes of the offset are skipped.
         (self.start.wrapping_add(self.offset / 8), (self.offset % 8 + self.length).div_ceil(8))
+    }
+
+    /// Returns the address of the bits.
+    pub(super) fn range(&self) -> BitRange {
+        BitRange { start: self.bytes().0.addr(), first_bit: self.offset % 8, count: self.length }
+    }
+}
+
+/// The address of bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct BitRange {
+    /// The address of the byte with the first bit.
+    pub(crate) start: usize,
+    /// The position of the first bit in that byte, less than 8.
+    pub(crate) first_bit: usize,
+    /// How many bits.
+    pub(crate) count: usize,
+}
+
+impl BitRange {
+    /// Returns the addresses of the bytes that hold the bits.
+    pub(crate) fn bytes(&self) -> Range<usize> {
+        self.start..self.start.saturating_add(self.first_bit.saturating_add(self.count).div_ceil(8))
     }
 }
 

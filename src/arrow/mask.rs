@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use arrow_buffer::bit_chunk_iterator::{BitChunks, UnalignedBitChunk};
 use arrow_buffer::bit_util::get_bit;
 
-use super::bitmaps::ValidityBits;
+use super::bitmaps::{BitRange, ValidityBits};
 use crate::alloc::fallible;
 use crate::error::Result;
 
@@ -40,19 +40,20 @@ impl<'a> Mask<'a> {
         Self::of_levels(levels, elements)
     }
 
-    /// Like [`Mask::combine`], for bitmaps on a device: `read` returns the bytes at an address.
+    /// Like [`Mask::combine`], for bitmaps on a device: `read` returns the bytes of bits, or `None` if all of them are set.
     ///
     /// # Errors
     /// Those of `read`, and if a bit per element cannot be allocated.
     pub(super) fn combine_read(
         levels: &[ValidityBits],
         elements: usize,
-        mut read: impl FnMut(*const u8, usize) -> Result<Vec<u8>>,
+        mut read: impl FnMut(BitRange) -> Result<Option<Vec<u8>>>,
     ) -> Result<Option<Self>> {
         let mut on_host = fallible::with_room(levels.len())?;
         for level in levels.iter().filter(|level| level.repeat > 0 && elements > 0) {
-            let (start, bytes) = level.bytes();
-            on_host.push(BitmapSlice::new(level, Cow::Owned(read(start, bytes)?)));
+            if let Some(bytes) = read(level.range())? {
+                on_host.push(BitmapSlice::new(level, Cow::Owned(bytes)));
+            }
         }
         Self::of_levels(on_host.into_iter(), elements)
     }

@@ -33,7 +33,7 @@ mod to_arrow;
 mod validate;
 mod view;
 
-pub(crate) use bitmaps::{BitmapBytes, BitmapLevel};
+pub(crate) use bitmaps::{BitRange, BitmapBytes, BitmapLevel};
 #[cfg(feature = "python")]
 pub(crate) use check::child_types;
 pub(crate) use check::{counts_in, same_layout};

@@ -3,7 +3,7 @@
 
 use arrow_schema::{DataType, FieldRef};
 
-use super::bitmaps::{BitmapBytes, BitmapLevel, ValidityBits};
+use super::bitmaps::{BitRange, BitmapBytes, BitmapLevel, ValidityBits};
 use super::check::has_validity;
 use super::foreign::{buffer, child, overflow, slot};
 use super::mask::Mask;
@@ -295,18 +295,15 @@ impl<'a> Leaf<'a> {
         Some(self.validity.iter().filter(|level| level.repeat > 0 && self.elements > 0).map(level).collect())
     }
 
-    /// Returns the addresses of the bytes that [`Leaf::mask_read`] reads.
-    pub(crate) fn bitmaps(&self) -> impl Iterator<Item = std::ops::Range<usize>> {
+    /// Returns the addresses of the bits that [`Leaf::mask_read`] reads.
+    pub(crate) fn bitmaps(&self) -> impl Iterator<Item = BitRange> {
         let levels = self.validity.iter().filter(|level| level.repeat > 0 && self.elements > 0);
-        levels.map(ValidityBits::bytes).chain(self.dictionary_bitmap()).map(|(start, bytes)| {
-            let start = start.addr();
-            start..start.saturating_add(bytes)
-        })
+        levels.map(ValidityBits::range).chain(self.dictionary_bitmap())
     }
 
     /// Returns the bitmap of the dictionary, if only that tells whether codes stand for nulls.
-    fn dictionary_bitmap(&self) -> Option<(*const u8, usize)> {
-        Some(self.dictionary_levels()?.bytes())
+    fn dictionary_bitmap(&self) -> Option<BitRange> {
+        Some(self.dictionary_levels()?.range())
     }
 
     fn dictionary_levels(&self) -> Option<ValidityBits> {
@@ -315,14 +312,14 @@ impl<'a> Leaf<'a> {
         ArrayView::validity(values, array, offset, length, 1).filter(|level| level.nulls.is_none() && length > 0)
     }
 
-    /// Returns which elements of an array on a device are null; `None` if none is. `read` returns the bytes at an
-    /// address, those of [`Leaf::bitmaps`].
+    /// Returns which elements of an array on a device are null; `None` if none is. `read` returns the bytes of a bitmap, one of
+    /// [`Leaf::bitmaps`], or `None` if all its bits are set.
     ///
     /// # Errors
     /// If the elements are codes of a dictionary with nulls, and those of `read`.
     pub(crate) fn mask_read(
         &self,
-        mut read: impl FnMut(*const u8, usize) -> Result<Vec<u8>>,
+        mut read: impl FnMut(BitRange) -> Result<Option<Vec<u8>>>,
     ) -> Result<Option<Mask<'a>>> {
         if let Some((DataType::Null, _)) = self.innermost {
             return Mask::of_nulls(self.elements);
@@ -332,7 +329,7 @@ impl<'a> Leaf<'a> {
     }
 
     /// Refuses codes of a dictionary with nulls, because only its values tell which codes stand for one.
-    fn refuse_null_values(&self, read: &mut impl FnMut(*const u8, usize) -> Result<Vec<u8>>) -> Result<()> {
+    fn refuse_null_values(&self, read: &mut impl FnMut(BitRange) -> Result<Option<Vec<u8>>>) -> Result<()> {
         let Some(LeafDictionary { array, values, .. }) = self.dictionary() else { return Ok(()) };
         let has_nulls = match values {
             DataType::Null => array.length > 0,

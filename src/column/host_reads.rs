@@ -1,8 +1,4 @@
-//! Reads what the host has to know of columns on a device before they are converted.
-
-use std::ops::Range;
-
-use smallvec::SmallVec;
+//! What has the host to know of columns on a device before they are converted?
 
 use crate::alloc::fallible;
 use crate::arrow::{Leaf, Mask};
@@ -10,50 +6,46 @@ use crate::convert::{self, ColumnChunk};
 use crate::error::{Error, ErrorKind, Result};
 use crate::spec::{Element, Nulls, Spec};
 use crate::stream_order::Readiness;
-use crate::transfer::{HostRead, read_to_host};
+use crate::transfer::{Facts, Unknowns};
 
-/// The addresses of what the host has to know before it can say that a column is a view: bitmaps, where nulls are refused and
-/// their number is not known, and bytes that have to be bools.
-pub(crate) fn needed(spec: &Spec, leaf: &Leaf<'_>) -> SmallVec<[Range<usize>; 1]> {
-    let mut ranges = SmallVec::new();
+/// Adds what the host has to know before it can say that a column is a view: whether anything is null, where nulls are refused
+/// and their number is not known, and whether bytes are bools that have to be.
+pub(crate) fn add_unknowns(unknowns: &mut Unknowns, spec: &Spec, leaf: &Leaf<'_>) {
     if spec.nulls() == Nulls::Refused {
-        ranges.extend(leaf.bitmaps());
+        unknowns.add_bitmaps(leaf.bitmaps());
     }
     if spec.element() == Element::Bool8 {
-        ranges.push(leaf.element_bytes(spec.element()));
+        unknowns.add_bools(leaf.element_bytes(spec.element()));
     }
-    ranges
 }
 
-/// Reads which elements of a chunk on a device are null, where nulls are refused. `None` of host memory, whose bitmaps are read
-/// already.
-pub(crate) fn read_nulls<'a>(
-    spec: &Spec,
-    chunk: &ColumnChunk<'a>,
-    host_read: Option<&HostRead>,
-) -> Result<Option<Mask<'a>>> {
+/// Finds which elements of a chunk on a device are null, where nulls are refused. `None` of host memory, whose bitmaps are read
+/// already, and where nothing is null.
+pub(crate) fn read_nulls<'a>(spec: &Spec, chunk: &ColumnChunk<'a>, facts: Option<&Facts>) -> Result<Option<Mask<'a>>> {
     match chunk.array.readiness() {
         Some(readiness) if spec.nulls() == Nulls::Refused => {
-            mask(&chunk.leaf, readiness, host_read).map_err(|error| error.in_column(spec.field().name()))
+            mask(&chunk.leaf, readiness, facts).map_err(|error| error.in_column(spec.field().name()))
         }
         _ => Ok(None),
     }
 }
 
 /// Which elements are null.
-fn mask<'a>(leaf: &Leaf<'a>, readiness: &Readiness, host_read: Option<&HostRead>) -> Result<Option<Mask<'a>>> {
+fn mask<'a>(leaf: &Leaf<'a>, readiness: &Readiness, facts: Option<&Facts>) -> Result<Option<Mask<'a>>> {
     if leaf.known_nulls() == Some(leaf.elements) {
         fallible::require(leaf.elements.div_ceil(8))?;
     }
-    let ranges: SmallVec<[Range<usize>; 1]> = leaf.bitmaps().collect();
-    let own = match host_read {
-        Some(_) => None,
-        None => Some(read_to_host(readiness, &ranges)?),
+    let own;
+    let facts = match facts {
+        Some(facts) => facts,
+        None => {
+            let mut unknowns = Unknowns::default();
+            unknowns.add_bitmaps(leaf.bitmaps());
+            own = unknowns.find(readiness)?;
+            &own
+        }
     };
-    leaf.mask_read(|start, bytes| {
-        let host_read = own.as_ref().or(host_read);
-        host_read.map_or(Ok(Vec::new()), |host_read| host_read.require(start.addr(), bytes).and_then(fallible::copied))
-    })
+    leaf.mask_read(|bits| facts.bits(&bits)?.map(fallible::copied).transpose())
 }
 
 /// Refuses nulls that the arrays have counted, where the spec does.

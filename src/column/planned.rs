@@ -16,7 +16,7 @@ use crate::plan::{ChunkSize, Placement, Plan};
 use crate::spec::{CopyMode, Options, Spec};
 use crate::stream_order::Readiness;
 use crate::tensor::{Output, Tensor};
-use crate::transfer::HostRead;
+use crate::transfer::Facts;
 
 /// Runs the last step of a conversion, knowing its plan: without the interpreter, say, where bytes move.
 pub(crate) type Runner<'a> = dyn Fn(&Plan, &(dyn Fn() -> Result<Tensor> + Sync)) -> Result<Tensor> + 'a;
@@ -29,8 +29,8 @@ pub(crate) fn run_here(_plan: &Plan, convert: &(dyn Fn() -> Result<Tensor> + Syn
 /// What results of data on a device share, so that the host waits once for all of them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Shared<'a> {
-    /// What the host has read for all of them; `None`: each reads for itself.
-    pub(crate) host_read: Option<&'a HostRead>,
+    /// What the host has found out for all of them; `None`: each does for itself.
+    pub(crate) facts: Option<&'a Facts>,
     /// Checks the values of their casts; `None`: each checks its own.
     pub(crate) casts: Option<&'a Casts>,
 }
@@ -40,7 +40,7 @@ impl Shared<'_> {
     pub(crate) fn with_backend<R>(self, readiness: Option<&Readiness>, work: impl FnOnce(&dyn Backend) -> R) -> R {
         match readiness {
             None => work(&HostPass),
-            Some(readiness) => work(&DeviceBackend { readiness, host_read: self.host_read, casts: self.casts }),
+            Some(readiness) => work(&DeviceBackend { readiness, facts: self.facts, casts: self.casts }),
         }
     }
 }
@@ -109,7 +109,7 @@ impl<'a> PlannedColumn<'a> {
     fn read_nulls(&mut self, shared: Shared<'_>) -> Result<()> {
         if self.plan.placement != Placement::Host {
             for chunk in &mut self.chunks {
-                chunk.mask = read_nulls(self.spec, chunk, shared.host_read)?;
+                chunk.mask = read_nulls(self.spec, chunk, shared.facts)?;
             }
         }
         Ok(())

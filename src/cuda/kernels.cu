@@ -506,14 +506,18 @@ KERNEL pack_bits(const u8* bytes, u64 count, u8* out) {
     }
 }
 
-// Adds to `nulls` how many bits are not set: whether there is any decides about an error or a copy. One atomic a block.
-KERNEL count_nulls(const u8* bitmap, u64 first_bit, u64 count, u64* nulls) {
+// Adds for each bitmap of a table how many of its bits are not set to its number: whether there is any decides about an error or
+// a copy. A bitmap has three words: its address, its first bit and how many bits it has. One atomic a block.
+KERNEL count_nulls(const __grid_constant__ Table bitmaps, u64* nulls) {
     __shared__ u64 sums[THREADS];
-    u64 first = (u64)bitmap + first_bit / 8, last = (u64)bitmap + (first_bit + count + 7) / 8;
+    u64 bitmap = bitmaps.words[3 * blockIdx.y], first_bit = bitmaps.words[3 * blockIdx.y + 1];
+    u64 count = bitmaps.words[3 * blockIdx.y + 2];
+    u64 first = bitmap + first_bit / 8, last = bitmap + (first_bit + count + 7) / 8;
     u64 start = first - first % 16, set = 0;
-    for (EACH(group, (last - start + 15) / 16)) {
+    // Without bits there may be no byte either.
+    for (EACH(group, count == 0 ? 0 : (last - start + 15) / 16)) {
         u64 from = start + 16 * group;
-        u64 low = (from - (u64)bitmap) * 8;
+        u64 low = (from - bitmap) * 8;
         if (from >= first && from + 16 <= last && low >= first_bit && low + 128 <= first_bit + count) {
             Vector<u32> words = load((const Vector<u32>*)from);
             for (u32 lane = 0; lane < 4; lane++) set += __popc(words.lanes[lane]);
@@ -522,7 +526,7 @@ KERNEL count_nulls(const u8* bitmap, u64 first_bit, u64 count, u64* nulls) {
 #pragma unroll 1
         for (u64 byte = from < first ? first : from; byte < from + 16 && byte < last; byte++) {
             u32 word = load((const u8*)byte);
-            u64 bit = (byte - (u64)bitmap) * 8;
+            u64 bit = (byte - bitmap) * 8;
             if (bit < first_bit) word &= 0xffu << (first_bit - bit);
             if (bit + 8 > first_bit + count) word &= 0xffu >> (bit + 8 - first_bit - count);
             set += __popc(word);
@@ -536,7 +540,7 @@ KERNEL count_nulls(const u8* bitmap, u64 first_bit, u64 count, u64* nulls) {
     }
     // The first block adds what all should have.
     u64 found = (blockIdx.x == 0 ? count : 0) - sums[0];
-    if (threadIdx.x == 0 && found != 0) add(nulls, found);
+    if (threadIdx.x == 0 && found != 0) add(nulls + blockIdx.y, found);
 }
 
 // The bitmaps of all levels as one, a bit an element: what is null at any level is. What is left of the last byte is 0.

@@ -237,24 +237,34 @@ impl Current {
         unsafe { self.launch(Kernel::PackBits, (work, 1), &mut parameters, stream) }
     }
 
-    /// Adds the number of unset bits among `count` to the 64-bit number at `nulls`.
+    /// Adds the number of unset bits of each bitmap, given with how many bits it has, to its 64-bit number: these are one
+    /// after the other from `nulls` on. One launch counts up to 160 bitmaps.
     ///
     /// # Errors
     /// As [`Current::unpack_bits`].
     ///
     /// # Safety
-    /// The bits and the number, which is aligned, are memory of this device until the kernel is done.
+    /// The bits and the numbers, which are aligned, are memory of this device until the kernel is done.
     pub(crate) unsafe fn count_nulls(
         &self,
-        bits: DeviceBits,
-        count: u64,
+        bitmaps: &[(DeviceBits, u64)],
         nulls: DevicePointer,
         stream: Stream,
     ) -> Result<()> {
-        let work = groups(count / 8)?;
-        let mut parameters = parameters![bits.bitmap, bits.first, count, nulls];
-        // SAFETY: `Launch` invariant; the bits and the number are memory of this device, as promised.
-        unsafe { self.launch(Kernel::CountNulls, (if count == 0 { 0 } else { work }, 1), &mut parameters, stream) }
+        for (number, part) in bitmaps.chunks(TABLE_WORDS / 3).enumerate() {
+            let (mut table, mut work) = ([0; TABLE_WORDS], 0);
+            let (entries, _) = table.as_chunks_mut::<3>();
+            for (entry, (bits, count)) in entries.iter_mut().zip(part) {
+                *entry = [bits.bitmap, bits.first, *count];
+                work = work.max(groups(count / 8)?);
+            }
+            let nulls = nulls + (number * (TABLE_WORDS / 3) * 8) as u64;
+            let mut parameters = parameters![table, nulls];
+            // SAFETY: `Launch` invariant; the bits and the numbers are memory of this device, as promised, and the grid has as
+            // many rows of blocks as the table has entries.
+            unsafe { self.launch(Kernel::CountNulls, (work, part.len() as u64), &mut parameters, stream) }?;
+        }
+        Ok(())
     }
 
     /// Writes a bitmap of `elements` bits, set if each of `count` levels has a set bit for the element.

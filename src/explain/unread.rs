@@ -108,7 +108,7 @@ impl ReportRow {
         let waits = [
             (
                 any(&|spec| spec.nulls() == Nulls::Refused && spec.field().is_nullable()),
-                "bitmaps of nulls are read, where they are not counted",
+                "nulls are looked for, where they are not counted",
             ),
             (!is_copy && any(&|spec| spec.element() == Element::Bool8), "bytes that have to be bools are looked at"),
             (is_copy && any(&is_checked), "whether every value fits is read, once for all columns"),

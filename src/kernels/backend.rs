@@ -17,15 +17,15 @@ use crate::plan::{Action, Placement, Plan, needs_copy};
 use crate::spec::{Element, MatrixSpec, MemoryOrder, Nulls, Spec};
 use crate::stream_order::Readiness;
 use crate::tensor::{Output, Tensor};
-use crate::transfer::{HostRead, read_to_host};
+use crate::transfer::{Facts, read_to_host};
 
 /// The device where data is, and what the host has read of it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeviceBackend<'a> {
     /// When the data is written.
     pub(crate) readiness: &'a Readiness,
-    /// What was read for several columns at once.
-    pub(crate) host_read: Option<&'a HostRead>,
+    /// What was found out for several columns at once.
+    pub(crate) facts: Option<&'a Facts>,
     /// Who checks the values of casts; `None`: this, after each.
     pub(crate) casts: Option<&'a Casts>,
 }
@@ -85,11 +85,14 @@ impl Backend for DeviceBackend<'_> {
     fn are_bools(&self, chunk: &ColumnChunk<'_>) -> Result<bool> {
         let Some(readiness) = chunk.array.readiness() else { return Err(Error::internal("host memory of a device")) };
         let range = chunk.leaf.element_bytes(Element::Bool8);
-        let read = |host_read: &HostRead| Some(host_read.get(range.start, range.len())?.iter().all(|byte| *byte <= 1));
-        match self.host_read.and_then(read) {
+        match self.facts.and_then(|facts| facts.are_bools(&range)) {
             Some(are) => Ok(are),
             None if readiness.device().device_type() == DLDeviceType::CUDA => are_bools(readiness, &range),
-            None => Ok(read(&read_to_host(readiness, std::slice::from_ref(&range))?).unwrap_or(range.is_empty())),
+            None if range.is_empty() => Ok(true),
+            None => {
+                let read = read_to_host(readiness, std::slice::from_ref(&range))?;
+                Ok(read.require(range.start, range.len())?.iter().all(|byte| *byte <= 1))
+            }
         }
     }
 

@@ -8,12 +8,12 @@ use super::planned_result::{columns_at, with_planned_result};
 use super::to_tensor::convert_matrix;
 use super::worker::Worker;
 use crate::arrow::DeviceArray;
-use crate::column::{Runner, Shared, check_rows, check_types, convert_chunks, needed};
+use crate::column::{Runner, Shared, add_unknowns, check_rows, check_types, convert_chunks};
 use crate::error::{Error, Result};
 use crate::kernels::Casts;
 use crate::spec::{MatrixOptions, ResultKind, ResultSpec};
 use crate::tensor::Tensor;
-use crate::transfer::{HostRead, read_to_host};
+use crate::transfer::{Facts, Unknowns};
 
 /// Converts chunks into one of these results; the last step of columns and of matrices by these.
 ///
@@ -52,7 +52,7 @@ pub(crate) fn each_result<E: From<Error>>(
 ) -> Result<(), E> {
     check_types(field, chunks)?;
     // What the host has to know of data on a device, it reads with one wait.
-    let host_read = read_results(chunks, results)?;
+    let facts = read_results(chunks, results)?;
     // And whether the values of casts fit, with another one.
     let casts = DeviceArray::readiness_of(chunks).map(|_| Casts::default());
     let mut made = Vec::new();
@@ -71,7 +71,7 @@ pub(crate) fn each_result<E: From<Error>>(
         })
     };
     for (number, result) in results.iter().enumerate() {
-        let tensor = convert(number, result, Shared { host_read: host_read.as_ref(), casts: casts.as_ref() });
+        let tensor = convert(number, result, Shared { facts: facts.as_ref(), casts: casts.as_ref() });
         match (tensor, &casts) {
             (Ok(tensor), Some(_)) => made.push((result, tensor)),
             (Err(error), Some(casts)) => {
@@ -86,25 +86,25 @@ pub(crate) fn each_result<E: From<Error>>(
     made.into_iter().try_for_each(|(result, tensor)| take(result, tensor))
 }
 
-/// Reads what groups of columns of a chunk on a device need, together; `None` of host memory.
+/// Finds what the host has to know of groups of columns of a chunk on a device, together; `None` of host memory.
 ///
 /// # Errors
 /// When the memory is not what the array says, or the driver fails.
-fn read_results(chunks: &[DeviceArray], results: &[ResultSpec]) -> Result<Option<HostRead>> {
+fn read_results(chunks: &[DeviceArray], results: &[ResultSpec]) -> Result<Option<Facts>> {
     let mut filled = chunks.iter().filter(|chunk| !chunk.is_empty());
     let (Some(array), None) = (filled.next(), filled.next()) else { return Ok(None) };
     let Some(readiness) = array.readiness() else { return Ok(None) };
-    let mut ranges = Vec::new();
+    let mut unknowns = Unknowns::default();
     for result in results {
         match &result.kind {
             ResultKind::Matrix(spec) if !spec.is_decoded() => {
                 let chunk = MatrixChunk::on_any_device(spec, array)?;
                 let columns = chunk.columns(spec, &(0..array.len()))?;
                 let each = spec.columns().iter().zip(&columns.columns);
-                ranges.extend(each.flat_map(|((_, spec), column)| needed(spec, &column.leaf)));
+                each.for_each(|((_, spec), column)| add_unknowns(&mut unknowns, spec, &column.leaf));
             }
             ResultKind::Column { position: Some(position), spec, .. } if spec.decoded().is_none() => {
-                ranges.extend(needed(spec, &array.view().struct_field(*position)?.leaf(spec)?));
+                add_unknowns(&mut unknowns, spec, &array.view().struct_field(*position)?.leaf(spec)?);
             }
             // Refused where it is converted.
             ResultKind::Matrix(_) | ResultKind::Column { .. } => {}
@@ -112,5 +112,5 @@ fn read_results(chunks: &[DeviceArray], results: &[ResultSpec]) -> Result<Option
             ResultKind::Validity(_) | ResultKind::ColumnValidity { .. } => {}
         }
     }
-    read_to_host(readiness, &ranges).map(Some)
+    unknowns.find(readiness).map(Some)
 }

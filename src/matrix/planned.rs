@@ -14,7 +14,7 @@ use crate::plan::{ChunkSize, MatrixData, Placement, Plan};
 use crate::spec::{CopyMode, Element, MatrixOptions, MatrixSpec, MemoryOrder, Nulls, Spec};
 use crate::stream_order::{self, Readiness};
 use crate::tensor::{Output, Tensor};
-use crate::transfer::{HostRead, read_to_host};
+use crate::transfer::{Facts, Unknowns};
 
 /// The chunks of a matrix, decoded where they have to be.
 ///
@@ -117,7 +117,7 @@ impl<'a> PlannedMatrix<'a> {
     ///
     /// # Errors
     /// When the driver fails, or the memory is not what the arrays say; when a copy is needed after all, and not allowed.
-    fn read_device(&mut self, host_read: Option<&HostRead>) -> Result<()> {
+    fn read_device(&mut self, facts: Option<&Facts>) -> Result<()> {
         let Some(readiness) = self.readiness.filter(|_| !self.is_read) else { return Ok(()) };
         if let Some(chunk) = self.view.and_then(|(number, _)| self.chunks.get(number))
             && !is_one_piece(self.spec, chunk, readiness.device())?
@@ -126,7 +126,7 @@ impl<'a> PlannedMatrix<'a> {
             (self.view, self.plan) = (None, Plan::matrix(self.spec, data, self.options)?);
         }
         if !self.is_plain {
-            self.chunks.iter_mut().try_for_each(|chunk| read_nulls_of(self.spec, chunk, host_read))?;
+            self.chunks.iter_mut().try_for_each(|chunk| read_nulls_of(self.spec, chunk, facts))?;
         }
         self.is_read = true;
         Ok(())
@@ -184,7 +184,7 @@ impl<'a> PlannedMatrix<'a> {
     /// For a null that is refused, a value that a cast cannot take, bytes that are no booleans where no copy is allowed;
     /// when memory cannot be had.
     pub(crate) fn run(&mut self, shared: Shared<'_>, worker: &Worker<'_>) -> Result<Tensor> {
-        self.read_device(shared.host_read)?;
+        self.read_device(shared.facts)?;
         let this = &*self;
         by(worker, this.plan.bytes, || this.convert(shared))
     }
@@ -265,17 +265,18 @@ fn is_one_piece(spec: &MatrixSpec, columns: &MatrixColumns<'_>, device: crate::d
     Ok(stream_order::check_memory(device, span.start, span.len()).is_ok())
 }
 
-/// Reads the bitmaps of a chunk on a device where nulls are refused, all together, unless they were.
-fn read_nulls_of(spec: &MatrixSpec, chunk: &mut MatrixColumns<'_>, host_read: Option<&HostRead>) -> Result<()> {
+/// Finds which elements of a chunk on a device are null, where nulls are refused, of all columns together, unless that was done.
+fn read_nulls_of(spec: &MatrixSpec, chunk: &mut MatrixColumns<'_>, facts: Option<&Facts>) -> Result<()> {
     let refused = spec.columns().iter().zip(&chunk.columns).filter(|((_, spec), _)| spec.nulls() == Nulls::Refused);
-    let ranges: Vec<_> = refused.flat_map(|(_, column)| column.leaf.bitmaps()).collect();
+    let mut unknowns = Unknowns::default();
+    refused.for_each(|(_, column)| unknowns.add_bitmaps(column.leaf.bitmaps()));
     let readiness = chunk.columns.first().and_then(|column| column.array.readiness());
-    let own = match (host_read, readiness) {
-        (None, Some(readiness)) => Some(read_to_host(readiness, &ranges)?),
+    let own = match (facts, readiness) {
+        (None, Some(readiness)) => Some(unknowns.find(readiness)?),
         _ => None,
     };
     for ((_, spec), column) in spec.columns().iter().zip(&mut chunk.columns) {
-        column.mask = read_nulls(spec, column, host_read.or(own.as_ref()))?;
+        column.mask = read_nulls(spec, column, facts.or(own.as_ref()))?;
     }
     Ok(())
 }

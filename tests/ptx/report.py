@@ -73,7 +73,13 @@ FAMILIES = [
         "eight times as much is written as read, and stores are not waited for; each is of 16 bytes",
     ),
     Family("pack_bits", "1 a value", "1/8 a value", {0: 16}, "loads of 16 bytes, aligned or joined of two"),
-    Family("count_nulls", "1/8 a value", "8 a block", {0: 16}, "loads of 16 bytes, and one atomic a block"),
+    Family(
+        "count_nulls",
+        "1/8 a value",
+        "8 a block",
+        {0: 16},
+        "loads of 16 bytes, and one atomic a block; one launch for 160 bitmaps",
+    ),
     Family(
         "join_validity",
         "1/8 a value and level",
