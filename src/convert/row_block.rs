@@ -184,6 +184,33 @@ impl RowBlock {
         Ok(())
     }
 
+    /// The bytes of all rows, for [`gather`](Self::gather).
+    pub(crate) fn all_rows(&mut self) -> &mut [MaybeUninit<u8>] {
+        let bytes = self.written(0..self.rows);
+        self.memory.as_uninit_mut().get_mut(bytes).unwrap_or_default()
+    }
+
+    /// Appends copies of rows of other blocks of the same layout: row r is row r mod 2^shift of block r / 2^shift. `blocks` are the
+    /// rows of each.
+    ///
+    /// # Errors
+    /// When there is no such row, or no room. Nothing is appended then.
+    pub(crate) fn gather(&mut self, blocks: &[&mut [MaybeUninit<u8>]], shift: u32, rows: &[usize]) -> Result<()> {
+        let (bytes, mask) = (self.layout.bytes, (1 << shift) - 1);
+        let row_at = |row: usize| blocks.get(row >> shift)?.get((row & mask).checked_mul(bytes)?..)?.get(..bytes);
+        let mut out = self.spare(rows.len())?;
+        for (index, row) in rows.iter().enumerate() {
+            if let Some(ahead) = rows.get(index + FETCH_AHEAD).and_then(|row| row_at(*row)) {
+                fetch(ahead.as_ptr().cast(), bytes);
+            }
+            let (to, rest) = out.split_at_mut_checked(bytes).ok_or_else(beyond)?;
+            to.copy_from_slice(row_at(*row).ok_or_else(beyond)?);
+            out = rest;
+        }
+        self.rows += rows.len();
+        Ok(())
+    }
+
     /// Exchanges a row for one of another block of the same layout.
     ///
     /// # Errors
@@ -201,10 +228,7 @@ impl RowBlock {
     /// Fetches a row that is soon to be exchanged: rows at random places are not foreseen by the processor.
     #[inline]
     pub(crate) fn prefetch(&self, row: usize) {
-        let start = self.memory.as_ptr().wrapping_add(row.wrapping_mul(self.layout.bytes));
-        for line in (0..self.layout.bytes.min(FETCHED)).step_by(LINE) {
-            prefetch(start.wrapping_add(line));
-        }
+        fetch(self.memory.as_ptr().wrapping_add(row.wrapping_mul(self.layout.bytes)), self.layout.bytes);
     }
 
     /// Drops the rows from this one on.
@@ -291,6 +315,17 @@ impl RowBlock {
 
 /// The most bytes of a row that are fetched ahead: what follows them is foreseen.
 const FETCHED: usize = 256;
+/// How many rows ahead rows at random places are prefetched: as many as are copied while memory answers.
+pub(crate) const FETCH_AHEAD: usize = 16;
+
+/// Fetches a row of so many bytes.
+#[inline]
+fn fetch(start: *const u8, bytes: usize) {
+    // Its last byte too: a row that is not aligned ends in one more line.
+    for byte in (0..bytes.min(FETCHED)).step_by(LINE).chain(bytes.min(FETCHED).checked_sub(1)) {
+        prefetch(start.wrapping_add(byte));
+    }
+}
 
 /// Exchanges rows of the same length, which are short: word by word.
 #[inline]

@@ -13,6 +13,7 @@ mod producer;
 mod read_log;
 mod readers;
 mod row_hashes;
+mod row_numbers;
 mod sharding;
 mod shards;
 mod shuffle;

@@ -5,7 +5,9 @@ use super::groups::Groups;
 use super::kept_rows::KeptRow;
 use super::slot::{Ring, Slot};
 use super::source_rows::SourceRows;
+use super::row_numbers::RowNumbers;
 use crate::alloc::fallible;
+use crate::convert::FETCH_AHEAD;
 use crate::error::{Error, Result};
 
 /// The least size of the slots that the buffer is made of, in bytes. The buffer grows by one slot at a time, as rows
@@ -13,8 +15,6 @@ use crate::error::{Error, Result};
 pub(super) const SEGMENT: usize = if cfg!(miri) { 1 << 10 } else { 4 << 20 };
 /// Rows that come in at once.
 const BLOCK: usize = 4096;
-/// How many rows ahead a row of the buffer is prefetched: as many as are exchanged while memory answers.
-const FETCH_AHEAD: usize = 16;
 /// In a replay, rows that lie so near each other are packed in one pass.
 const GAP: usize = 32;
 /// In a replay, draws between two checks whether the loader was closed.
@@ -32,6 +32,8 @@ pub(super) struct ShuffleBuffer {
     /// A segment has 2^shift rows.
     shift: u32,
     picks: Vec<usize>,
+    /// The rows that have not left, by their numbers, once the source is at its end.
+    rest: Option<RowNumbers>,
     /// Rows that came since rows that wait were copied out of arrays that are read no more.
     came: usize,
     /// A slot for rows that leave and are skipped.
@@ -50,7 +52,7 @@ impl ShuffleBuffer {
         let ring = Ring::new(groups.layouts(), most.min(1 << shift), 0, || None)?;
         let scratch = Some(Ring::new(groups.layouts(), BLOCK, 0, || None)?.slot());
         let (segments, picks) = (Vec::new(), Vec::new());
-        Ok(Self { draws, most, waiting: 0, filled: false, ring, segments, shift, picks, came: 0, scratch })
+        Ok(Self { draws, most, waiting: 0, filled: false, ring, segments, shift, picks, rest: None, came: 0, scratch })
     }
 
     /// Appends the next `count` rows, or all that are left, to the slot; returns their number.
@@ -68,7 +70,11 @@ impl ShuffleBuffer {
         while taken < count {
             let rows = (count - taken).min(BLOCK);
             let left = match self.exchange(feed, groups, rows, slot)? {
-                0 => self.let_go(rows, slot)?,
+                0 => {
+                    let left = self.leave(rows)?;
+                    slot.gather(&mut self.segments, self.shift, &self.picks)?;
+                    left
+                }
                 came => came,
             };
             if left == 0 {
@@ -84,6 +90,14 @@ impl ShuffleBuffer {
         let mut scratch = self.scratch.take().ok_or_else(lost)?;
         let mut passed = 0;
         let result = loop {
+            if self.rest.is_some() && passed < count {
+                match self.leave((count - passed).min(BLOCK)) {
+                    Ok(0) => break Ok(passed),
+                    Ok(rows) => passed += rows,
+                    Err(error) => break Err(error),
+                }
+                continue;
+            }
             scratch.truncate(0);
             match self.take(feed, groups, (count - passed).min(BLOCK), &mut scratch) {
                 Ok(0) => break Ok(passed),
@@ -236,29 +250,16 @@ impl ShuffleBuffer {
         Ok(came)
     }
 
-    /// Random rows leave, and the last row takes the place of each. Returns their number.
-    fn let_go(&mut self, count: usize, slot: &mut Slot) -> Result<usize> {
-        let count = count.min(self.waiting);
+    /// Picks the random rows that leave next, after the source's end. Returns their number. They stay where they are: only their
+    /// numbers change places.
+    fn leave(&mut self, count: usize) -> Result<usize> {
+        let rest = match &mut self.rest {
+            Some(rest) => rest,
+            none => none.insert(RowNumbers::below(self.waiting)?),
+        };
         self.picks.clear();
-        self.picks.extend((0..count).map(|gone| self.draws.below(self.waiting - gone)));
-        slot.reserve(count)?;
-        for index in 0..count {
-            self.fetch(index + FETCH_AHEAD);
-            let pick = self.pick(index)?;
-            self.waiting -= 1;
-            let (segment, row) = self.place(self.waiting);
-            let last = self.segments.get_mut(segment).ok_or_else(lost)?;
-            slot.push(last, row)?;
-            last.truncate(row);
-            if row == 0 {
-                self.segments.pop();
-            }
-            if pick < self.waiting {
-                let (segment, row) = self.place(pick);
-                let segment = self.segments.get_mut(segment).ok_or_else(lost)?;
-                slot.swap(slot.rows() - 1, segment, row)?;
-            }
-        }
+        let count = count.min(rest.len());
+        self.picks.extend((0..count).map(|_| rest.swap_remove(self.draws.below(rest.len()))));
         Ok(count)
     }
 

@@ -138,6 +138,27 @@ impl Slot {
         }
     }
 
+    /// Appends copies of rows of other slots: row r is row r mod 2^shift of slot r / 2^shift.
+    ///
+    /// # Errors
+    /// If there is no such row, or memory cannot be had.
+    pub(super) fn gather(&mut self, slots: &mut [Self], shift: u32, rows: &[usize]) -> Result<()> {
+        self.reserve(rows.len())?;
+        for (group, block) in self.blocks.iter_mut().enumerate() {
+            let parts = slots.iter_mut().filter_map(|slot| slot.blocks.get_mut(group)).map(RowBlock::all_rows);
+            block.gather(&parts.collect::<Vec<_>>(), shift, rows)?;
+        }
+        if slots.iter().all(|slot| slot.kept.is_empty()) {
+            return Ok(());
+        }
+        fallible::reserve(&mut self.kept, rows.len())?;
+        for row in rows {
+            let kept = slots.get(row >> shift).and_then(|slot| slot.kept.get(row & ((1 << shift) - 1)));
+            self.kept.push(kept.ok_or_else(|| Error::internal("a row that waits without its array"))?.clone());
+        }
+        Ok(())
+    }
+
     /// Exchanges a row for one of another slot.
     ///
     /// # Errors
