@@ -59,6 +59,13 @@ impl AnyBuffer {
         }
     }
 
+    /// Lets the system take the pages of large ordinary memory until they are written again. The contents may be lost.
+    pub(crate) fn offer_pages(&mut self) {
+        if let Self::Own(buffer) = self {
+            buffer.offer_pages();
+        }
+    }
+
     /// The bytes, to be written.
     pub(crate) fn as_uninit_mut(&mut self) -> &mut [MaybeUninit<u8>] {
         match self {

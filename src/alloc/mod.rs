@@ -117,6 +117,14 @@ impl HostBuffer {
         self.len() == 0
     }
 
+    /// Lets the system take the pages of a large block until they are written again. The contents may be lost.
+    pub(crate) fn offer_pages(&mut self) {
+        if self.layout.align() == HUGE_PAGE {
+            // A refusal changes nothing.
+            _ = Block { start: self.start, layout: self.layout, is_mapped: self.is_mapped }.offer_pages();
+        }
+    }
+
     /// The bytes, to be written.
     pub(crate) fn as_uninit_mut(&mut self) -> &mut [MaybeUninit<u8>] {
         // SAFETY: the block has `len` bytes or more (or is empty and aligned), is borrowed exclusively, and MaybeUninit needs

@@ -9,9 +9,6 @@ use std::sync::{Arc, Weak};
 use super::{AnyBuffer, HostBuffer};
 use crate::error::Result;
 
-/// The most unused blocks that a pool keeps: if more are released, they were many, and are rarely needed all at once.
-const MOST: usize = 32;
-
 /// Allocates a pool's blocks: ordinary memory, or other host memory.
 pub(crate) type BlockSource = Box<dyn Fn(usize) -> Result<AnyBuffer> + Send + Sync>;
 
@@ -24,7 +21,11 @@ pub(crate) struct BlockPool {
 
 /// Places for unused blocks, each null or a box that belongs to it. A fork leaves no lock behind here.
 #[derive(Debug)]
-struct Shelf(Vec<AtomicPtr<AnyBuffer>>);
+struct Shelf {
+    places: Vec<AtomicPtr<AnyBuffer>>,
+    /// Whether the system may take the pages of unused blocks.
+    is_offered: bool,
+}
 
 impl fmt::Debug for BlockPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -33,9 +34,29 @@ impl fmt::Debug for BlockPool {
 }
 
 impl BlockPool {
-    /// Returns a pool that keeps at most this many blocks. `source` allocates them; `None` is ordinary memory.
+    /// Returns a pool that keeps at most this many unused blocks. `source` allocates them; `None` is ordinary memory.
     pub(crate) fn new(most: usize, source: Option<BlockSource>) -> Self {
-        Self { shelf: Arc::new(Shelf((0..most.min(MOST)).map(|_| AtomicPtr::new(null_mut())).collect())), source }
+        Self { shelf: Arc::new(Shelf::new(most, false)), source }
+    }
+
+    /// Returns a pool of ordinary memory that keeps at most this many unused blocks, for a long time: the system may take their
+    /// pages when memory is short.
+    pub(crate) fn offered(most: usize) -> Self {
+        Self { shelf: Arc::new(Shelf::new(most, true)), source: None }
+    }
+
+    /// Returns the most unused blocks that it keeps.
+    pub(crate) fn places(&self) -> usize {
+        self.shelf.places.len()
+    }
+
+    /// Returns the addresses of the unused blocks.
+    #[cfg(test)]
+    pub(crate) fn addresses(&self) -> Vec<usize> {
+        let blocks: Vec<_> = self.shelf.places.iter().filter_map(taken).collect();
+        let addresses = blocks.iter().map(|block| block.as_ptr().addr()).collect();
+        blocks.into_iter().for_each(|block| self.shelf.put(block));
+        addresses
     }
 
     /// Returns a block of at least `len` bytes: an unused one, or a new one. Its bytes hold anything.
@@ -56,10 +77,14 @@ impl BlockPool {
 }
 
 impl Shelf {
+    fn new(places: usize, is_offered: bool) -> Self {
+        Self { places: (0..places).map(|_| AtomicPtr::new(null_mut())).collect(), is_offered }
+    }
+
     /// Takes a block that `fits`. While one thread takes, it finds every block that was put before, because it scans
     /// forwards and [`Shelf::put`] backwards.
     fn take(&self, fits: impl Fn(&AnyBuffer) -> bool) -> Option<Box<AnyBuffer>> {
-        self.0.iter().find_map(|place| {
+        self.places.iter().find_map(|place| {
             let block = taken(place)?;
             if fits(&block) {
                 return Some(block);
@@ -73,13 +98,13 @@ impl Shelf {
 
     /// Puts a block into a free place, or frees it.
     fn put(&self, block: Box<AnyBuffer>) {
-        _ = self.0.iter().rev().try_fold(block, |block, place| put(place, block).err());
+        _ = self.places.iter().rev().try_fold(block, |block, place| put(place, block).err());
     }
 }
 
 impl Drop for Shelf {
     fn drop(&mut self) {
-        self.0.iter().for_each(|place| drop(taken(place)));
+        self.places.iter().for_each(|place| drop(taken(place)));
     }
 }
 
@@ -138,7 +163,10 @@ impl PooledBuffer {
 
 impl Drop for PooledBuffer {
     fn drop(&mut self) {
-        if let (Some(block), Some(home)) = (self.block.take(), self.home.upgrade()) {
+        if let (Some(mut block), Some(home)) = (self.block.take(), self.home.upgrade()) {
+            if home.is_offered {
+                block.offer_pages();
+            }
             home.put(block);
         }
     }
@@ -153,7 +181,7 @@ mod tests {
     }
 
     fn waiting(pool: &BlockPool) -> Vec<usize> {
-        let blocks: Vec<_> = pool.shelf.0.iter().filter_map(taken).collect();
+        let blocks: Vec<_> = pool.shelf.places.iter().filter_map(taken).collect();
         let sizes = blocks.iter().map(|block| block.len()).collect();
         blocks.into_iter().for_each(|block| pool.shelf.put(block));
         sizes
@@ -181,6 +209,25 @@ mod tests {
         drop(pool);
         assert!(shelf.upgrade().is_none());
         drop(held);
+    }
+
+    #[test]
+    fn pages_that_were_offered_are_written_again() {
+        let len = super::super::HUGE_PAGES_FROM + 5;
+        let pool = BlockPool::offered(1);
+        let mut block = pool.take(len).unwrap();
+        for round in 0..3 {
+            let first = address(&block);
+            block.as_uninit_mut().iter_mut().for_each(|byte| _ = byte.write(round));
+            // SAFETY: each byte was just written.
+            assert!(block.as_uninit_mut().iter().all(|byte| unsafe { byte.assume_init() } == round));
+            drop(block);
+            assert_eq!(pool.addresses(), [first]);
+            block = pool.take(len).unwrap();
+            assert_eq!(address(&block), first);
+        }
+        // Small blocks have no huge pages to offer.
+        drop(BlockPool::offered(1).take(8).unwrap());
     }
 
     #[test]

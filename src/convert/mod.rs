@@ -72,7 +72,7 @@ pub(crate) use pad::{ListItems, Padder, null_item};
 #[cfg(feature = "python")]
 pub(crate) use request::check_request_on;
 pub use request::{check_request, request_field};
-pub(crate) use row_block::{FETCH_AHEAD, RowBlock, RowLayout, RowsPlace};
+pub(crate) use row_block::{FETCH_AHEAD, RowBlock, RowLayout, RowsPlace, prefetch_element};
 #[cfg(feature = "python")]
 pub(crate) use serialize::{ArrayParts, PICKLED, PickledBytes, put_together, take_apart};
 pub(crate) use small_matrix::{is_small, pack_small, write_small};

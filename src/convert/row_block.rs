@@ -318,6 +318,14 @@ const FETCHED: usize = 256;
 /// How many rows ahead rows at random places are prefetched: as many as are copied while memory answers.
 pub(crate) const FETCH_AHEAD: usize = 16;
 
+/// Fetches an element that is soon to be read, if there is one.
+#[inline]
+pub(crate) fn prefetch_element<T>(elements: &[T], index: usize) {
+    if let Some(element) = elements.get(index) {
+        prefetch(std::ptr::from_ref(element).cast());
+    }
+}
+
 /// Fetches a row of so many bytes.
 #[inline]
 fn fetch(start: *const u8, bytes: usize) {

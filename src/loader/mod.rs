@@ -5,6 +5,7 @@ mod batch;
 mod draws;
 mod groups;
 mod inline;
+mod kept_memory;
 mod kept_rows;
 mod options;
 mod place;

@@ -2,10 +2,11 @@
 
 use std::num::NonZero;
 
+use super::kept_memory::KeptMemory;
 use super::sharding::Sharding;
 use crate::device::Device;
 
-/// How a stream becomes batches.
+/// How a stream becomes batches. Clones share the memory that an iteration leaves for the next one, until the last of them is dropped.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LoadOptions {
@@ -21,13 +22,16 @@ pub struct LoadOptions {
     pub readers: usize,
     /// Where the batches are made: the CPU, a CUDA device, or its page-locked memory.
     pub device: Device,
+    /// The blocks of earlier iterations.
+    pub(crate) memory: KeptMemory,
 }
 
 impl LoadOptions {
     /// Returns options for batches in the source's order, two of them prefetched.
     #[must_use]
     pub fn new(sharding: Sharding) -> Self {
-        Self { sharding, shuffle: None, shuffle_shards: None, prefetch: 2, readers: 1, device: Device::CPU }
+        let memory = KeptMemory::default();
+        Self { sharding, shuffle: None, shuffle_shards: None, prefetch: 2, readers: 1, device: Device::CPU, memory }
     }
 }
 

@@ -1,10 +1,12 @@
 //! Makes one batch after the other from the rows of the lanes.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::batch::Batch;
 use super::draws::Draws;
 use super::groups::Groups;
+use super::kept_memory::MemoryUse;
 use super::options::LoadOptions;
 use super::place::Place;
 use super::prefetch::Stop;
@@ -14,7 +16,11 @@ use super::shuffle::ShuffleBuffer;
 use super::slot::{Ring, Slot};
 use super::source_rows::SourceRows;
 use super::target::BatchTarget;
+use crate::alloc::BlockPool;
 use crate::error::{Error, Result};
+
+/// The most unused blocks that a group's ring keeps: if more are released, they were many, and are rarely needed all at once.
+const MOST_WAITING: usize = 32;
 
 /// The batches of one epoch for one rank, or those that one reader of it makes.
 pub(super) struct Producer {
@@ -94,7 +100,7 @@ impl LaneRows {
         let shuffle = match options.shuffle {
             Some(shuffle) => {
                 let draws = Draws::of_rows(shuffle.seed, lane, place.epoch());
-                Some(ShuffleBuffer::new(draws, place.buffer(shuffle.buffer), groups)?)
+                Some(ShuffleBuffer::new(draws, place.buffer(shuffle.buffer), groups, lane, &options.memory)?)
             }
             None => None,
         };
@@ -159,7 +165,15 @@ impl Producer {
         // A loop holds one batch, and for a moment the next one too. One more place serves a second thread.
         let (rows, waiting) = (options.sharding.batch_size(), options.prefetch.saturating_add(3));
         let target = BatchTarget::new(options.device, groups.layouts().count(), options.prefetch)?;
-        let ring = Ring::new(groups.layouts(), rows, waiting, || target.source())?;
+        let waiting = waiting.min(MOST_WAITING);
+        let pools = match target.source() {
+            None => {
+                options.memory.pools(MemoryUse::Batches { reader: turns.reader }, groups.layouts().count(), waiting)?
+            }
+            // Page-locked memory goes with its iteration.
+            Some(_) => groups.layouts().map(|_| Arc::new(BlockPool::new(waiting, target.source()))).collect(),
+        };
+        let ring = Ring::new(groups.layouts(), rows, pools)?;
         let sharding = options.sharding;
         Ok(Self { lanes, groups, ring, target, sharding, place, round: 0, turns, rounds, log, stop })
     }

@@ -1,6 +1,7 @@
 //! [`RowNumbers`]: the numbers of the rows that wait in a shuffle buffer, in half the memory where they fit 32 bits.
 
 use crate::alloc::fallible;
+use crate::convert::prefetch_element;
 use crate::error::Result;
 
 /// Numbers of rows. Those of most buffers fit 32 bits, and random places of half the memory are found faster.
@@ -39,18 +40,29 @@ impl RowNumbers {
         }
     }
 
-    /// Takes the number at a place, to which the last number moves. 0 if there is no such place.
-    pub(super) fn swap_remove(&mut self, place: usize) -> usize {
+    /// Takes the numbers at these places, one after the other, and writes each over its place. The last number moves to where one was
+    /// taken; 0 if there is no such place.
+    pub(super) fn take(&mut self, places: &mut [usize]) {
         match self {
             // No Rust platform with 32 bits of row numbers has narrower addresses.
-            Self::Narrow(numbers) => usize::try_from(taken(numbers, place)).unwrap_or_default(),
-            Self::Wide(numbers) => taken(numbers, place),
+            Self::Narrow(numbers) => take(numbers, places, |number| usize::try_from(number).unwrap_or_default()),
+            Self::Wide(numbers) => take(numbers, places, |number| number),
         }
     }
 }
 
-fn taken<T: Copy + Default>(numbers: &mut Vec<T>, place: usize) -> T {
-    if place < numbers.len() { numbers.swap_remove(place) } else { T::default() }
+/// How many numbers ahead a number is prefetched: as many as are taken while memory answers.
+const FETCH_AHEAD: usize = 32;
+
+fn take<T: Copy>(numbers: &mut Vec<T>, places: &mut [usize], widen: impl Fn(T) -> usize) {
+    for index in 0..places.len() {
+        if let Some(ahead) = places.get(index.saturating_add(FETCH_AHEAD)) {
+            prefetch_element(numbers, *ahead);
+        }
+        if let Some(place) = places.get_mut(index) {
+            *place = if *place < numbers.len() { widen(numbers.swap_remove(*place)) } else { 0 };
+        }
+    }
 }
 
 #[cfg(test)]
@@ -61,11 +73,18 @@ mod tests {
     fn both_widths_give_the_same_numbers() {
         let (mut narrow, mut wide) = (RowNumbers::below(9).unwrap(), RowNumbers::wide(9).unwrap());
         assert!(matches!(narrow, RowNumbers::Narrow(_)) && matches!(wide, RowNumbers::Wide(_)));
-        for (place, number) in [(3, 3), (3, 8), (0, 0), (5, 5), (4, 4), (2, 2), (2, 7), (1, 1), (0, 6)] {
+        let mut taken = Vec::new();
+        for count in [4, 5, 1] {
             assert_eq!(narrow.len(), wide.len());
-            assert_eq!((narrow.swap_remove(place), wide.swap_remove(place)), (number, number), "{place}");
+            let places = [3, 3, 0, 5, 4, 2, 2, 1, 0, 0];
+            let mut places = places[9 - narrow.len()..][..count].to_vec();
+            let mut others = places.clone();
+            narrow.take(&mut places);
+            wide.take(&mut others);
+            assert_eq!(places, others);
+            taken.extend(places);
         }
-        assert_eq!((narrow.len(), narrow.swap_remove(0), wide.swap_remove(0)), (0, 0, 0));
+        assert_eq!((taken, narrow.len()), (vec![3, 8, 0, 5, 4, 2, 7, 1, 6, 0], 0));
     }
 
     #[test]

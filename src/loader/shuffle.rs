@@ -2,10 +2,11 @@
 
 use super::draws::Draws;
 use super::groups::Groups;
+use super::kept_memory::{KeptMemory, MemoryUse};
 use super::kept_rows::KeptRow;
+use super::row_numbers::RowNumbers;
 use super::slot::{Ring, Slot};
 use super::source_rows::SourceRows;
-use super::row_numbers::RowNumbers;
 use crate::alloc::fallible;
 use crate::convert::FETCH_AHEAD;
 use crate::error::{Error, Result};
@@ -13,6 +14,8 @@ use crate::error::{Error, Result};
 /// The least size of the slots that the buffer is made of, in bytes. The buffer grows by one slot at a time, as rows
 /// come. This size gets huge pages, in which rows are found faster.
 pub(super) const SEGMENT: usize = if cfg!(miri) { 1 << 10 } else { 4 << 20 };
+/// The most segments of which the memory is kept for the next epoch.
+const MOST_KEPT: usize = 4096;
 /// Rows that come in at once.
 const BLOCK: usize = 4096;
 /// In a replay, rows that lie so near each other are packed in one pass.
@@ -45,12 +48,14 @@ impl ShuffleBuffer {
     ///
     /// # Errors
     /// When memory cannot be had.
-    pub(super) fn new(draws: Draws, most: usize, groups: &Groups) -> Result<Self> {
+    pub(super) fn new(draws: Draws, most: usize, groups: &Groups, lane: usize, memory: &KeptMemory) -> Result<Self> {
         let kept = if groups.varied().is_empty() { 0 } else { size_of::<KeptRow>() };
         let widest = groups.layouts().map(|layout| layout.bytes()).max().unwrap_or(0).max(kept);
         let shift = SEGMENT.div_ceil(widest.max(1)).next_power_of_two().ilog2();
-        let ring = Ring::new(groups.layouts(), most.min(1 << shift), 0, || None)?;
-        let scratch = Some(Ring::new(groups.layouts(), BLOCK, 0, || None)?.slot());
+        let segments = most.div_ceil(1 << shift).min(MOST_KEPT);
+        let pools = memory.pools(MemoryUse::Shuffle { lane }, groups.layouts().count(), segments)?;
+        let ring = Ring::new(groups.layouts(), most.min(1 << shift), pools)?;
+        let scratch = Some(Ring::single(groups.layouts(), BLOCK)?);
         let (segments, picks) = (Vec::new(), Vec::new());
         Ok(Self { draws, most, waiting: 0, filled: false, ring, segments, shift, picks, rest: None, came: 0, scratch })
     }
@@ -222,8 +227,13 @@ impl ShuffleBuffer {
             if row == 0 {
                 self.segments.push(self.ring.slot());
             }
+            let is_first = self.segments.len() == 1;
             let segment = self.segments.last_mut().ok_or_else(lost)?;
             let room = ((1 << self.shift) - row).min(self.most - self.waiting);
+            if row == 0 && !is_first {
+                // At once, so that rows do not move. Of the first segment there may be few rows.
+                segment.reserve(room)?;
+            }
             self.waiting += feed.take(room.min(at_hand), groups, segment)?;
         }
         self.filled = true;
@@ -258,9 +268,10 @@ impl ShuffleBuffer {
             none => none.insert(RowNumbers::below(self.waiting)?),
         };
         self.picks.clear();
-        let count = count.min(rest.len());
-        self.picks.extend((0..count).map(|_| rest.swap_remove(self.draws.below(rest.len()))));
-        Ok(count)
+        let left = rest.len();
+        self.picks.extend((0..count.min(left)).map(|gone| self.draws.below(left - gone)));
+        rest.take(&mut self.picks);
+        Ok(self.picks.len())
     }
 
     fn pick(&self, index: usize) -> Result<usize> {

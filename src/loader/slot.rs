@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::kept_rows::{KeptRow, VariedGroups};
 use super::row_hashes::fold_bytes;
-use crate::alloc::{BlockPool, BlockSource, fallible};
+use crate::alloc::{BlockPool, fallible};
 use crate::convert::{RowBlock, RowLayout};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -15,7 +15,7 @@ const GROWS_FROM: usize = 1 << 20;
 pub(super) struct Ring(Arc<Vec<Track>>);
 
 struct Track {
-    pool: BlockPool,
+    pool: Arc<BlockPool>,
     layout: Arc<RowLayout>,
     /// The rows of a full slot, and the least capacity.
     rows: usize,
@@ -23,24 +23,31 @@ struct Track {
 }
 
 impl Ring {
-    /// Returns slots of at most this number of rows; at most `waiting` unused ones are kept. `source` allocates the
-    /// memory of each pool; `None` is ordinary memory.
+    /// Returns slots of at most this number of rows, of the memory of a pool for each layout.
     ///
     /// # Errors
     /// If memory cannot be that large.
     pub(super) fn new<'a>(
         layouts: impl Iterator<Item = &'a Arc<RowLayout>>,
         rows: usize,
-        waiting: usize,
-        source: impl Fn() -> Option<BlockSource>,
+        pools: impl IntoIterator<Item = Arc<BlockPool>>,
     ) -> Result<Self> {
-        let track = |layout: &Arc<RowLayout>| {
+        let track = |(layout, pool): (&Arc<RowLayout>, _)| {
             let bytes = rows.checked_mul(layout.bytes()).filter(|bytes| isize::try_from(*bytes).is_ok());
             let bytes = bytes.ok_or_else(|| Error::new(ErrorKind::Memory, "a batch is larger than memory can be"))?;
             let least = if bytes <= GROWS_FROM { rows } else { 0 };
-            Ok(Track { pool: BlockPool::new(waiting, source()), layout: layout.clone(), rows, least })
+            Ok(Track { pool, layout: layout.clone(), rows, least })
         };
-        layouts.map(track).collect::<Result<_>>().map(|tracks| Self(Arc::new(tracks)))
+        layouts.zip(pools).map(track).collect::<Result<_>>().map(|tracks| Self(Arc::new(tracks)))
+    }
+
+    /// Returns a slot of at most this number of rows, whose memory is not kept.
+    ///
+    /// # Errors
+    /// If memory cannot be that large.
+    pub(super) fn single<'a>(layouts: impl Iterator<Item = &'a Arc<RowLayout>>, rows: usize) -> Result<Slot> {
+        let pools = std::iter::repeat_with(|| Arc::new(BlockPool::new(0, None)));
+        Ok(Self::new(layouts, rows, pools)?.slot())
     }
 
     /// A slot without rows.

@@ -88,7 +88,7 @@ impl SourceRows {
         stop: Stop,
         is_inline: bool,
     ) -> Result<Self> {
-        let scratch = Ring::new(groups.layouts(), 1, 0, || None)?.slot();
+        let scratch = Ring::single(groups.layouts(), 1)?;
         let interrupts = is_inline.then(Interrupts::new);
         let (open, ready) = (None, None);
         Ok(Self { field, shards, lane, parts, open, ready, position: 0, checks, scratch, stop, interrupts })

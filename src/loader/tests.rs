@@ -166,6 +166,27 @@ fn buffers_larger_than_a_segment_keep_every_row() {
 }
 
 #[test]
+fn epochs_hand_on_their_memory() {
+    for buffer in [0, 700, 10_000] {
+        let shuffle = NonZero::new(buffer).map(|buffer| Shuffle { buffer, seed: 1 });
+        let options = LoadOptions { shuffle, prefetch: 0, ..LoadOptions::new(split(100)) };
+        let epoch = |epoch| {
+            let batches = Batches::new(chunked(&[300; 4]), &Conversion::default(), &options, &Place::start(epoch));
+            let mut rows: Vec<usize> = all(batches.unwrap()).concat();
+            rows.sort_unstable();
+            assert_eq!(rows, (0..1200).collect::<Vec<_>>());
+            options.memory.addresses()
+        };
+        let left = epoch(0);
+        // One batch at a time, and one block of the buffer.
+        assert_eq!(left.len(), if buffer == 0 { 1 } else { 2 });
+        assert_eq!(epoch(1), left);
+        assert_eq!(options.clone().memory.addresses(), left);
+        assert!(LoadOptions::new(split(100)).memory.addresses().is_empty());
+    }
+}
+
+#[test]
 fn a_batch_that_is_held_is_never_written_and_others_share_few_blocks() {
     let lengths = vec![7; if cfg!(miri) { 10 } else { 300 }];
     for prefetch in [0, 1, 2, 5] {
