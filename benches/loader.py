@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import loader_table
 import loader_text
 import measure
 import numpy as np
@@ -22,7 +23,7 @@ Batches = Callable[[], Iterable[Any]]
 
 
 def run(bench: Bench) -> None:
-    """Two tables: rows as they come, and shuffled; and two of padded text."""
+    """Two tables: rows as they come, and shuffled; those of a table in memory, and of padded text."""
     rows, size = bench.rows(1_000_000), bench.rows(8_192, 100)
     made = source("float32", rows, COLUMNS)
     chunk = bench.rows(CHUNK, 130)
@@ -42,6 +43,7 @@ def run(bench: Bench) -> None:
         [*ours_shuffled(table, size, made.matrix), *others_shuffled(made, size)],
         pace=pace,
     )
+    loader_table.run(bench)
     loader_text.run(bench)
 
 

@@ -23,38 +23,33 @@ def run(bench: Bench) -> None:
     text = np.random.default_rng(2).integers(97, 123, offsets[-1], np.uint8)
     strings = pa.Array.from_buffers(pa.string(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(text)])
     table = pa.table({"text": strings})
-    yardstick = bare_loop(table)
     title = "200,000 strings of 0 to 199 bytes as padded batches of 64; one epoch"
-    for name, words, order in (("in order", "", None), ("shuffled", ", shuffled", np.random.default_rng(3))):
+    if peers.find("torch") is None:
+        return
+    for name, words, order, target in (
+        ("in order", "", None, 1 / 10),
+        ("shuffled", ", shuffled", np.random.default_rng(3), 1 / 8),
+    ):
         made = bench.table(
             "loader-text" if order is None else "loader-text-shuffled",
             title + words,
-            against=f"a bare loop over the table's batches: {yardstick.name}",
+            against="torch's pad_sequence on views of the strings",
+            label="loader",
         )
-        made.case(name, yardstick, list(routes(table, offsets, text, order)), pace=Pace(turns=2, own_turns=5))
-
-
-def bare_loop(table: pa.Table) -> Route:
-    """A slice of the column for each batch, and no matrix."""
-
-    def call() -> None:
-        for batch in table.to_batches(max_chunksize=SIZE):
-            batch.column(0)
-
-    return Route("to_batches", call, by="floor", read=None)
+        by_torch, ours = routes(table, offsets, text, order, target)
+        made.case(f"padded text {name}", by_torch, [ours], pace=Pace(turns=5, own_turns=9))
 
 
 def routes(
-    table: pa.Table, offsets: np.ndarray, text: np.ndarray, order: np.random.Generator | None
-) -> Iterator[Route]:
-    """The loader, and views that are padded one batch after the other."""
+    table: pa.Table, offsets: np.ndarray, text: np.ndarray, order: np.random.Generator | None, target: float
+) -> tuple[Route, Route]:
+    """Views that are padded one batch after the other, and the loader."""
+    import torch
+
     rows = len(table)
     total = int(text.sum())
-    torch = peers.find("torch")
     options: Any = {} if order is None else {"shuffle_buffer": rows, "seed": 1}
-    loader = ad.Loader(
-        table, batch_size=SIZE, columns={"x": ad.padded("text")}, xp=np if torch is None else torch, **options
-    )
+    loader = ad.Loader(table, batch_size=SIZE, columns={"x": ad.padded("text")}, xp=torch, **options)
 
     def checked(batches: Any) -> Any:
         def check() -> str | None:
@@ -67,9 +62,6 @@ def routes(
     def ours() -> Iterator[Any]:
         return (batch["x"] for batch in loader)
 
-    yield Route("arrow-dlpack Loader", lambda: deque(ours(), maxlen=0), by="ours", read=None, check=checked(ours))
-    if torch is None:
-        return
     values = torch.from_numpy(text)
 
     def padded() -> Iterator[Any]:
@@ -78,4 +70,7 @@ def routes(
             views = [values[offsets[row] : offsets[row + 1]] for row in numbers[start : start + SIZE]]
             yield torch.nn.utils.rnn.pad_sequence(views, batch_first=True)
 
-    yield Route("torch pad_sequence", lambda: deque(padded(), maxlen=0), read=None, check=checked(padded))
+    return (
+        Route("torch pad_sequence", lambda: deque(padded(), maxlen=0), read=None, check=checked(padded)),
+        Route("ad.Loader", lambda: deque(ours(), maxlen=0), by="ours", read=None, check=checked(ours), target=target),
+    )
