@@ -5,7 +5,7 @@ use arrow_schema::FieldRef;
 use crate::arrow::DeviceArray;
 use crate::column::{ColumnRef, Runner, Shared, add_unknowns, check_rows, check_types, convert_column};
 use crate::error::{Error, Result};
-use crate::kernels::Casts;
+use crate::kernels::{Casts, gathers_on};
 use crate::spec::{Options, Spec, all_or_errors};
 use crate::tensor::Tensor;
 use crate::transfer::{Facts, Unknowns};
@@ -85,7 +85,7 @@ fn read_columns<'a>(
         // What is wrong with a column is found again when it is converted.
         let Ok(spec) = Spec::new(column, &options(column.name())) else { continue };
         let Ok(leaf) = ColumnRef::column(chunk, index).leaf(&spec) else { continue };
-        if spec.decoded().is_none() {
+        if spec.decoded().is_none() || gathers_on(&spec, readiness.device()) {
             add_unknowns(&mut unknowns, &spec, &leaf);
         }
     }

@@ -1,5 +1,5 @@
 //! Converts columns on their device by kernels, on this thread's stream, into new tensors or the memory of an `Output`.
-//! The host waits only for casts, to learn whether every value fits.
+//! The host waits only for casts and codes, to learn whether every value fits and every code has one.
 #![allow(unsafe_code, reason = "starts kernels on memory of the device")]
 
 mod backend;
@@ -14,11 +14,13 @@ use std::sync::Arc;
 
 use arrow_schema::FieldRef;
 
-pub(crate) use backend::{DeviceBackend, column_placement, matrix_placement, refuse_decoding, validity_placement};
+pub(crate) use backend::{
+    DeviceBackend, column_placement, gathers_on, matrix_placement, refuse_decoding, validity_placement,
+};
 pub(crate) use check::Check;
 pub(crate) use pending_casts::Casts;
 pub(crate) use shape::Shape;
-pub(crate) use source::{KernelSource, has_kernel, is_checked};
+pub(crate) use source::{KernelSource, has_kernel, is_checked, is_gathered};
 use tables::Tables;
 
 use crate::cuda::{ColumnType, Current, MatrixLayout, Packing, Stream};
@@ -146,6 +148,10 @@ fn enter(readiness: &Readiness, chunks: &[Vec<KernelSource>], stream: Stream) ->
     stream_order::load_kernels(&current)?;
     for source in chunks.iter().flatten() {
         readiness.check_part_in(&current, &source.values)?;
+        if let Some(dictionary) = &source.dictionary {
+            readiness.check_part_in(&current, &dictionary.values)?;
+            dictionary.validity.map_or(Ok(()), |bits| readiness.check_part_in(&current, &bits.bytes()))?;
+        }
         for level in &source.levels {
             readiness.check_part_in(&current, &(level.start..level.start.saturating_add(level.bytes)))?;
         }
@@ -190,7 +196,7 @@ fn start(
     stream: Stream,
 ) -> Result<()> {
     tables.store(current, scratch, stream)?;
-    let is_cast = chunks.iter().flatten().any(|source| source.dtype != ColumnType::Same);
+    let is_cast = chunks.iter().flatten().any(KernelSource::is_cast);
     let may_misfit = chunks.iter().flatten().any(KernelSource::may_misfit);
     let (numbers, _) = tables.misfits();
     let misfits = scratch + numbers.start as u64;
@@ -214,7 +220,7 @@ fn start(
             count: chunk.len() as u64,
             rows,
             first_row: row,
-            cast_to: is_cast.then(|| ColumnType::of(shape.dtype)).flatten(),
+            cast_to: is_cast.then(|| ColumnType::of(shape.dtype).unwrap_or(ColumnType::Same)),
             itemsize,
             out: before.ok_or_else(|| Error::internal("an output beyond the address space"))?,
             layout,

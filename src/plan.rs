@@ -89,6 +89,8 @@ pub(crate) enum HostWait {
     Bools,
     /// Whether kernels have found a value that does not fit.
     Casts,
+    /// Whether kernels have found a code without a value.
+    Codes,
     /// That memory which the host reads in place is written.
     Written,
     /// That a copy to the host is complete.
@@ -101,6 +103,7 @@ impl fmt::Display for HostWait {
             Self::Nulls => "nulls that are not counted are looked for",
             Self::Bools => "bytes that have to be bools are looked at",
             Self::Casts => "whether every value fits is read, once for all columns",
+            Self::Codes => "whether every code has a value is read, once for all columns",
             Self::Written => "the memory is written",
             Self::Transferred => "the copy is complete",
         })
@@ -187,7 +190,8 @@ impl Plan {
             let is_counted = filled.clone().all(|chunk| chunk.is_counted);
             plan.steps.push(Step { action: Action::Fill { nulls, is_counted }, bytes, at_most: false });
         }
-        if plan.steps.len() > decoded {
+        // Kernels decode in the same pass.
+        if plan.steps.len() > decoded || (decoded > 0 && placement != Placement::Host) {
             plan.bytes = plan.bytes.saturating_add(bytes);
         }
         plan.refuse_steps(options.copy)?;
@@ -210,6 +214,7 @@ impl Plan {
             (HostWait::Nulls, has_bitmaps && spec.nulls() == Nulls::Refused),
             (HostWait::Bools, !is_copy && spec.element() == Element::Bool8),
             (HostWait::Casts, is_copy && is_checked),
+            (HostWait::Codes, spec.decoded().is_some()),
         ];
         if self.placement != Placement::Host {
             for (wait, waits) in waits {
@@ -331,7 +336,8 @@ impl Plan {
 
     /// Whether the elements, decoded where they have to be, are the result as they lie, or may be.
     pub(crate) fn takes_elements_as_they_lie(&self) -> bool {
-        self.steps.iter().all(|step| step.at_most || step.action.is_decoding())
+        let is_decoded = self.placement == Placement::Host;
+        self.steps.iter().all(|step| step.at_most || is_decoded && step.action.is_decoding())
     }
 
     /// Why bytes move, in words; empty for a view.

@@ -69,4 +69,4 @@ pub use stream::{DeviceArrayStream, export_device_stream, export_stream};
 pub use stream::{Sender, channel};
 #[cfg(feature = "python")]
 pub(crate) use validate::validate;
-pub(crate) use view::Leaf;
+pub(crate) use view::{DictionaryValues, Leaf};

@@ -42,6 +42,21 @@ pub(crate) struct Leaf<'a> {
     pub(super) innermost: Option<(&'a DataType, &'a ArrowArray)>,
 }
 
+/// Where the values of a leaf's dictionary are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DictionaryValues {
+    /// The type of the codes.
+    pub(crate) codes: DType,
+    /// The address of the buffer of values.
+    pub(crate) start: usize,
+    /// The number of the first value in the buffer.
+    pub(crate) offset: usize,
+    /// How many values there are.
+    pub(crate) count: usize,
+    /// Which are valid; `None` if all are.
+    pub(crate) validity: Option<BitRange>,
+}
+
 /// The dictionary of a leaf.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LeafDictionary<'a> {
@@ -284,7 +299,12 @@ impl<'a> Leaf<'a> {
     /// Returns the device bitmaps of the elements, the outermost first; `None` if they do not tell all nulls:
     /// everything is null, or values of a dictionary are.
     pub(crate) fn levels(&self) -> Option<Vec<BitmapLevel>> {
-        if matches!(self.innermost, Some((DataType::Null, _))) || self.dictionary_bitmap().is_some() {
+        if self.dictionary_bitmap().is_some() { None } else { self.own_levels() }
+    }
+
+    /// As [`Leaf::levels`], whether or not codes of a dictionary are null by its values.
+    pub(crate) fn own_levels(&self) -> Option<Vec<BitmapLevel>> {
+        if matches!(self.innermost, Some((DataType::Null, _))) {
             return None;
         }
         let level = |level: &ValidityBits| {
@@ -295,10 +315,11 @@ impl<'a> Leaf<'a> {
         Some(self.validity.iter().filter(|level| level.repeat > 0 && self.elements > 0).map(level).collect())
     }
 
-    /// Returns the addresses of the bits that [`Leaf::mask_read`] reads.
-    pub(crate) fn bitmaps(&self) -> impl Iterator<Item = BitRange> {
+    /// Returns the addresses of the bits that [`Leaf::mask_read`] reads; without those of a dictionary's values if these are
+    /// gathered.
+    pub(crate) fn bitmaps(&self, are_gathered: bool) -> impl Iterator<Item = BitRange> {
         let levels = self.validity.iter().filter(|level| level.repeat > 0 && self.elements > 0);
-        levels.map(ValidityBits::range).chain(self.dictionary_bitmap())
+        levels.map(ValidityBits::range).chain(self.dictionary_bitmap().filter(|_| !are_gathered))
     }
 
     /// Returns the bitmap of the dictionary, if only that tells whether codes stand for nulls.
@@ -313,18 +334,21 @@ impl<'a> Leaf<'a> {
     }
 
     /// Returns which elements of an array on a device are null; `None` if none is. `read` returns the bytes of a bitmap, one of
-    /// [`Leaf::bitmaps`], or `None` if all its bits are set.
+    /// [`Leaf::bitmaps`], or `None` if all its bits are set. Of values that are gathered, which codes are null.
     ///
     /// # Errors
     /// If the elements are codes of a dictionary with nulls, and those of `read`.
     pub(crate) fn mask_read(
         &self,
+        are_gathered: bool,
         mut read: impl FnMut(BitRange) -> Result<Option<Vec<u8>>>,
     ) -> Result<Option<Mask<'a>>> {
         if let Some((DataType::Null, _)) = self.innermost {
             return Mask::of_nulls(self.elements);
         }
-        self.refuse_null_values(&mut read)?;
+        if !are_gathered {
+            self.refuse_null_values(&mut read)?;
+        }
         Mask::combine_read(&self.validity, self.elements, read)
     }
 
@@ -356,6 +380,15 @@ impl<'a> Leaf<'a> {
         Some(LeafDictionary { codes: DType::of_arrow(codes)?, array, values })
     }
 
+    /// Returns where the values of the dictionary are; `None` if the elements are not its codes.
+    pub(crate) fn gathered_values(&self) -> Option<DictionaryValues> {
+        let LeafDictionary { codes, array, values } = self.dictionary()?;
+        let (offset, count) = (slot(array).ok()?, usize::try_from(array.length).ok()?);
+        let validity = ArrayView::validity(values, array, offset, count, 1).filter(|_| count > 0);
+        let start = buffer(array, 1).map_or(0, |values| values.addr());
+        Some(DictionaryValues { codes, start, offset, count, validity: validity.map(|bits| bits.range()) })
+    }
+
     /// Returns what a plan needs to know of this chunk, which has so many nulls.
     pub(crate) fn chunk(&self, spec: &Spec, nulls: usize) -> ChunkSize {
         let element = spec.element();
@@ -365,11 +398,16 @@ impl<'a> Leaf<'a> {
 
     /// Returns what a plan needs to know of this chunk on a device, as far as the arrays tell without their memory.
     pub(crate) fn chunk_on_device(&self, spec: &Spec) -> ChunkSize {
-        let nulls = self.known_nulls();
+        // Gathered values may be null where their codes are not.
+        let gathered = spec.decoded().and_then(|_| self.gathered_values());
+        let nulls = self.known_nulls().filter(|_| gathered.is_none_or(|values| values.validity.is_none()));
+        let chunk = self.chunk(spec, nulls.unwrap_or(self.elements));
         ChunkSize {
             is_counted: nulls.is_some(),
-            has_device_bitmaps: self.bitmaps().next().is_some(),
-            ..self.chunk(spec, nulls.unwrap_or(self.elements))
+            has_device_bitmaps: self.bitmaps(gathered.is_some()).next().is_some(),
+            // Codes of any alignment are gathered by.
+            aligned: chunk.aligned || gathered.is_some(),
+            ..chunk
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::transfer::{Facts, Unknowns};
 /// and their number is not known, and whether bytes are bools that have to be.
 pub(crate) fn add_unknowns(unknowns: &mut Unknowns, spec: &Spec, leaf: &Leaf<'_>) {
     if spec.nulls() == Nulls::Refused {
-        unknowns.add_bitmaps(leaf.bitmaps());
+        unknowns.add_bitmaps(leaf.bitmaps(spec.decoded().is_some()));
     }
     if spec.element() == Element::Bool8 {
         unknowns.add_bools(leaf.element_bytes(spec.element()));
@@ -24,28 +24,30 @@ pub(crate) fn add_unknowns(unknowns: &mut Unknowns, spec: &Spec, leaf: &Leaf<'_>
 pub(crate) fn read_nulls<'a>(spec: &Spec, chunk: &ColumnChunk<'a>, facts: Option<&Facts>) -> Result<Option<Mask<'a>>> {
     match chunk.array.readiness() {
         Some(readiness) if spec.nulls() == Nulls::Refused => {
-            mask(&chunk.leaf, readiness, facts).map_err(|error| error.in_column(spec.field().name()))
+            mask(spec, &chunk.leaf, readiness, facts).map_err(|error| error.in_column(spec.field().name()))
         }
         _ => Ok(None),
     }
 }
 
 /// Which elements are null.
-fn mask<'a>(leaf: &Leaf<'a>, readiness: &Readiness, facts: Option<&Facts>) -> Result<Option<Mask<'a>>> {
+fn mask<'a>(spec: &Spec, leaf: &Leaf<'a>, readiness: &Readiness, facts: Option<&Facts>) -> Result<Option<Mask<'a>>> {
     if leaf.known_nulls() == Some(leaf.elements) {
         fallible::require(leaf.elements.div_ceil(8))?;
     }
+    // Kernels look at the values that codes stand for.
+    let are_gathered = spec.decoded().is_some();
     let own;
     let facts = match facts {
         Some(facts) => facts,
         None => {
             let mut unknowns = Unknowns::default();
-            unknowns.add_bitmaps(leaf.bitmaps());
+            unknowns.add_bitmaps(leaf.bitmaps(are_gathered));
             own = unknowns.find(readiness)?;
             &own
         }
     };
-    leaf.mask_read(|bits| facts.bits(&bits)?.map(fallible::copied).transpose())
+    leaf.mask_read(are_gathered, |bits| facts.bits(&bits)?.map(fallible::copied).transpose())
 }
 
 /// Refuses nulls that the arrays have counted, where the spec does.

@@ -11,7 +11,7 @@ use super::host_reads::{read_nulls, refuse_known};
 use crate::arrow::DeviceArray;
 use crate::convert::{self, Backend, ColumnChunk, HostPass, what};
 use crate::error::{Error, Remedy, Result};
-use crate::kernels::{Casts, DeviceBackend, column_placement, refuse_decoding};
+use crate::kernels::{Casts, DeviceBackend, column_placement, gathers_on, refuse_decoding};
 use crate::plan::{ChunkSize, Placement, Plan};
 use crate::spec::{CopyMode, Options, Spec};
 use crate::stream_order::Readiness;
@@ -171,10 +171,10 @@ pub(crate) fn read_chunks<'a>(spec: &Spec, columns: &[ColumnRef<'a>]) -> Result<
     columns.iter().map(chunk).collect()
 }
 
-/// The chunks of a column with runs, or a dictionary's values, written out; `None` where they are as they are stored.
+/// The chunks of a column with runs, or a dictionary's values, written out; `None` where they are read as they are stored.
 ///
 /// # Errors
-/// When no copy is allowed, before anything is decoded; of data on a device.
+/// When no copy is allowed, before anything is decoded; of data on a device, unless kernels decode it where they convert.
 pub(crate) fn decode_column(
     spec: &Spec,
     columns: &[ColumnRef<'_>],
@@ -182,7 +182,7 @@ pub(crate) fn decode_column(
 ) -> Result<Option<Vec<DeviceArray>>> {
     let Some(field) = spec.decoded() else { return Ok(None) };
     if let Some(readiness) = readiness_of(columns) {
-        return Err(refuse_decoding(spec, readiness));
+        return if gathers_on(spec, readiness.device()) { Ok(None) } else { Err(refuse_decoding(spec, readiness)) };
     }
     if options.copy == CopyMode::Never {
         let size = |chunk: &ColumnRef<'_>| ChunkSize::without_nulls(chunk.rows());

@@ -33,6 +33,18 @@ fn is_float(spec: &Spec) -> bool {
     spec.dtype().kind() == crate::dtype::Kind::Float
 }
 
+/// Returns the error for element `index` of a column, which is null where nulls are refused.
+pub(crate) fn refused_null(spec: &Spec, index: usize) -> Error {
+    null_at(spec, index / spec.row_elements().max(1))
+}
+
+/// Returns the error for element `index` of a column, whose code no value of the dictionary has.
+pub(crate) fn code_error(spec: &Spec, index: usize, code: i128) -> Error {
+    Error::invalid(format!("code {code} leads out of the dictionary's values"))
+        .at_row(index / spec.row_elements().max(1))
+        .in_column(spec.field().name())
+}
+
 fn null_at(spec: &Spec, row: usize) -> Error {
     Error::new(ErrorKind::Null, "the column has nulls, the first one here")
         .at_row(row)

@@ -60,8 +60,8 @@ pub(crate) use encode::vocabulary;
 pub(crate) use extend::{append_column, append_matrix, append_validity, grown_column, grown_matrix, grown_validity};
 pub(crate) use fast_view::plain_view;
 pub(crate) use first_error::{
-    check_column, check_matrix, check_matrix_nulls, check_nulls, check_nulls_of_passing_rows, null_remedy,
-    remedy_of_passing_rows,
+    check_column, check_matrix, check_matrix_nulls, check_nulls, check_nulls_of_passing_rows, code_error, null_remedy,
+    refused_null, remedy_of_passing_rows,
 };
 pub(crate) use gather::compact;
 pub(crate) use host_pass::HostPass;

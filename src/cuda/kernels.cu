@@ -40,6 +40,25 @@ enum DType {
     SAME,
 };
 
+// Set beside the dtype of a column if `values` is the address of a Dictionary: its elements are the values that codes stand for.
+#define GATHERED 16
+
+// The codes of a column, and the values that they count from 0; src/cuda/kernels.rs has the same words.
+struct Dictionary {
+    u64 codes;
+    // The address of the first value: of bits, of the byte that has the column's `value_bit`.
+    u64 values;
+    // How many values: others are not read.
+    u64 count;
+    // The address of the byte that has the first bit of the values' bitmap; 0 where no value is null.
+    u64 validity;
+    u32 validity_bit;
+    u32 code_dtype;
+};
+
+// What keep_misfits says of a value that is no value; src/kernels/check.rs has the same.
+enum Kind { VALUE, CODE, UNSIGNED_CODE, NULL_VALUE };
+
 // A column of a batch; src/cuda/kernels.rs has the same struct.
 struct Column {
     // The address of the first element: of bits, of the byte that has the first.
@@ -199,18 +218,57 @@ struct Job {
 
 template <class Word> __device__ Word fill_of(const Column& column) { return *(const Word*)column.fill; }
 
+// Where the value of a row is among those of a dictionary; one of these if there is none.
+#define OUTSIDE (~(u64)0)
+#define AT_NULL (~(u64)1)
+
+__device__ u64 code_of(const Dictionary& dictionary, u64 row) {
+    u64 codes = dictionary.codes;
+    // A negative one is beyond all values.
+    switch (dictionary.code_dtype) {
+        case INT8: return (i64)load((const i8*)codes + row);
+        case INT16: return (i64)load_any<i16>(codes + 2 * row);
+        case INT32: return (i64)load_any<i32>(codes + 4 * row);
+        case UINT8: return load((const u8*)codes + row);
+        case UINT16: return load_any<u16>(codes + 2 * row);
+        case UINT32: return load_any<u32>(codes + 4 * row);
+        default: return load_any<u64>(codes + 8 * row);
+    }
+}
+
+__device__ __noinline__ u64 place_of(u64 address, u64 row) {
+    Dictionary dictionary = load((const Dictionary*)address);
+    u64 code = code_of(dictionary, row);
+    if (code >= dictionary.count) return OUTSIDE;
+    if (dictionary.validity && !bit(dictionary.validity, dictionary.validity_bit + code)) return AT_NULL;
+    return code;
+}
+
 // One element, cast where CASTS says that columns may need it, and filled where it is null.
 template <bool CASTS, class Word> __device__ Word element(const Job& job, const Column& column, u32 number, u64 row) {
     bool is_valid = !column.validity || bit(column.validity, column.validity_bit + row);
     if (!is_valid && column.is_filled) return fill_of<Word>(column);
+    u64 values = column.values, place = row;
     if constexpr (CASTS) {
-        if (column.dtype != SAME) {
-            Converted<Word> converted = cast_to<Word>(column.dtype, job.to, column.values, column.value_bit + row);
+        if (column.dtype & GATHERED) {
+            // Codes under nulls are anything.
+            if (!is_valid) return 0;
+            place = place_of(values, row);
+            if (place >= AT_NULL) {
+                if (place == AT_NULL && column.is_filled) return fill_of<Word>(column);
+                lower(job.misfits + number, job.first + row);
+                return 0;
+            }
+            values = load(&((const Dictionary*)values)->values);
+        }
+        u32 dtype = column.dtype & (GATHERED - 1);
+        if (dtype != SAME) {
+            Converted<Word> converted = cast_to<Word>(dtype, job.to, values, column.value_bit + place);
             if (!converted.fits && is_valid) lower(job.misfits + number, job.first + row);
             return converted.word;
         }
     }
-    return load_any<Word>(column.values + sizeof(Word) * row);
+    return load_any<Word>(values + sizeof(Word) * place);
 }
 
 // ---- Column-major ----
@@ -405,17 +463,32 @@ __device__ u32 stored_bytes(u32 dtype) {
     }
 }
 
-// Keeps of each column the first element that does not fit, if it is one of this launch's rows: 32 bytes for each column.
+// Keeps of each column the first element that does not fit, if it is one of this launch's rows: 32 bytes for each column, the last
+// of them what it is.
 KERNEL keep_misfits(const Column* columns, u32 count, u64 rows, u64 first, const u64* misfits, u8* values) {
     for (EACH(number, count)) {
         u64 misfit = load(misfits + number);
         if (misfit < first || misfit - first >= rows) continue;
         Column column = load(columns + number);
-        u32 bytes = stored_bytes(column.dtype);
-#pragma unroll 1
-        for (u32 byte = 0; byte < bytes; byte++) {
-            store(values + 32 * number + byte, load((const u8*)column.values + (misfit - first) * bytes + byte));
+        u64 from = column.values, place = misfit - first;
+        u32 dtype = column.dtype & (GATHERED - 1), bytes = stored_bytes(dtype);
+        Kind kind = VALUE;
+        if (column.dtype & GATHERED) {
+            Dictionary dictionary = load((const Dictionary*)from);
+            u64 row = place;
+            from = dictionary.values;
+            place = place_of(column.values, row);
+            if (place == AT_NULL) kind = NULL_VALUE;
+            if (place == OUTSIDE) {
+                kind = dictionary.code_dtype < UINT8 ? CODE : UNSIGNED_CODE;
+                store((u64*)(values + 32 * number), code_of(dictionary, row));
+            }
         }
+#pragma unroll 1
+        for (u32 byte = 0; kind == VALUE && byte < bytes; byte++) {
+            store(values + 32 * number + byte, load((const u8*)from + place * bytes + byte));
+        }
+        store(values + 32 * number + 31, (u8)kind);
     }
 }
 

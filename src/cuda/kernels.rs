@@ -14,6 +14,9 @@ const TABLE_WORDS: usize = 480;
 /// What a store writes at once.
 const VECTOR: u64 = 16;
 
+/// Set beside the dtype of a column whose elements codes stand for: `GATHERED` in kernels.cu.
+const GATHERED: u32 = 16;
+
 /// The elements of a column: `DType` in kernels.cu.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
@@ -117,6 +120,11 @@ impl Column {
         })
     }
 
+    /// The same column as elements that codes of a dictionary stand for: `values` is the address of a [`KernelDictionary`].
+    pub(crate) fn gathered(self) -> Self {
+        Self { dtype: self.dtype | GATHERED, ..self }
+    }
+
     pub(crate) const BYTES: usize = size_of::<Self>();
 
     /// Returns the words that the kernels read. Devices are little-endian, like all their hosts.
@@ -145,6 +153,35 @@ impl KernelLevel {
     /// Returns the words that the kernels read.
     pub(crate) fn to_words(self) -> [u64; Self::BYTES / 8] {
         [self.bits.bitmap, self.bits.first, self.repeat.max(1), self.group]
+    }
+}
+
+/// The codes of a column, and the values that they stand for: `Dictionary` in kernels.cu.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KernelDictionary {
+    /// The address of the first code, of any alignment.
+    pub(crate) codes: DevicePointer,
+    /// The type of the codes, an integer's.
+    pub(crate) code_type: ColumnType,
+    /// The address of the first value; of bits, of the byte that has the first.
+    pub(crate) values: DevicePointer,
+    /// How many values there are.
+    pub(crate) count: u64,
+    /// Which values are valid; `None` if all are.
+    pub(crate) validity: Option<DeviceBits>,
+}
+
+impl KernelDictionary {
+    pub(crate) const BYTES: usize = 40;
+
+    /// Returns the words that the kernels read.
+    ///
+    /// # Errors
+    /// If an address exceeds 64 bits.
+    pub(crate) fn to_words(self) -> Result<[u64; Self::BYTES / 8]> {
+        let (validity, bit) = self.validity.map_or(Ok((0, 0)), DeviceBits::split)?;
+        let types = u64::from(bit) | u64::from(self.code_type as u32) << 32;
+        Ok([self.codes, self.values, self.count, validity, types])
     }
 }
 

@@ -6,7 +6,7 @@ use super::{Report, ReportRow, explain, explain_parts};
 use crate::cuda::is_cuda;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::kernels::{has_kernel, is_checked};
+use crate::kernels::{gathers_on, has_kernel, is_checked, is_gathered};
 use crate::plan::{Action, needs_copy};
 use crate::ragged::{is_rows, plan_ragged_type};
 use crate::spec::{
@@ -112,6 +112,7 @@ impl ReportRow {
             ),
             (!is_copy && any(&|spec| spec.element() == Element::Bool8), "bytes that have to be bools are looked at"),
             (is_copy && any(&is_checked), "whether every value fits is read, once for all columns"),
+            (any(&is_gathered), "whether every code has a value is read, once for all columns"),
         ];
         self.waits = waits.iter().filter(|(waits, _)| *waits).map(|(_, text)| (*text).to_owned()).collect();
         self.set_kernel(is_copy);
@@ -119,10 +120,11 @@ impl ReportRow {
 
     /// Why the types alone forbid the conversion on this device.
     fn has_no_kernel(&self, device: Device, is_copy: bool) -> Option<Error> {
-        let missing = |spec: &&Spec| spec.decoded().is_some() || is_copy && !has_kernel(spec);
+        let missing =
+            |spec: &&Spec| (spec.decoded().is_some() && !gathers_on(spec, device)) || is_copy && !has_kernel(spec);
         let refused = self.specs.iter().find(|spec| missing(spec));
         match refused {
-            Some(spec) if spec.decoded().is_some() => {
+            Some(spec) if spec.decoded().is_some() && !gathers_on(spec, device) => {
                 Some(needs_copy(device, &Action::decoding(spec).to_string()).in_column(spec.field().name()))
             }
             Some(spec) => Some(needs_copy(device, &self.steps.join(", ")).in_column(spec.field().name())),

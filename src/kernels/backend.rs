@@ -5,11 +5,12 @@ use std::num::NonZero;
 use smallvec::smallvec;
 
 use super::pending_casts::{Casts, verify};
-use super::source::KernelSource;
+use super::source::{KernelSource, is_gathered};
 use super::{Check, KernelTarget, Shape, TargetLayout, are_bools, pack, pack_into};
 use crate::arrow::{DeviceArray, Leaf};
 use crate::convert::{Backend, ColumnChunk, MatrixColumns, layout, matrix_stride, row_stride};
 use crate::cuda::{MatrixLayout, is_cuda};
+use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ffi::dlpack::DLDeviceType;
@@ -229,7 +230,7 @@ pub(crate) fn matrix_placement(spec: &MatrixSpec, chunks: &[MatrixColumns<'_>], 
 
 /// What kernels read of the chunks of a column; `None` where no kernel is for it.
 fn column_sources(spec: &Spec, chunks: &[ColumnChunk<'_>]) -> Option<Vec<Vec<KernelSource>>> {
-    if spec.decoded().is_some() {
+    if spec.decoded().is_some() && !is_gathered(spec) {
         return None;
     }
     let filled = chunks.iter().filter(|chunk| chunk.leaf.elements > 0);
@@ -239,7 +240,8 @@ fn column_sources(spec: &Spec, chunks: &[ColumnChunk<'_>]) -> Option<Vec<Vec<Ker
 /// What kernels read of each column of each chunk; `None` where no kernel is for one.
 fn matrix_sources(spec: &MatrixSpec, chunks: &[MatrixColumns<'_>]) -> Option<Vec<Vec<KernelSource>>> {
     // Kernels read one element of a column for each row.
-    if spec.is_decoded() || spec.has_shapes() {
+    let is_other = |(_, column): &(usize, Spec)| column.decoded().is_some() && !is_gathered(column);
+    if spec.columns().iter().any(is_other) || spec.has_shapes() {
         return None;
     }
     let sources = |chunk: &MatrixColumns<'_>| {
@@ -257,7 +259,12 @@ fn column_shape(spec: &Spec, plan: &Plan) -> Shape {
     Shape { rows: plan.elements, columns: 1, dtype: spec.dtype(), is_row_major: false }
 }
 
-/// Refuses what has to be decoded, which nothing on a device does.
+/// Returns whether kernels on this device gather the values of a spec, which is decoded.
+pub(crate) fn gathers_on(spec: &Spec, device: Device) -> bool {
+    is_cuda(device) && is_gathered(spec)
+}
+
+/// Refuses what has to be decoded, which nothing on a device does but gather values of dictionaries.
 pub(crate) fn refuse_decoding(spec: &Spec, readiness: &Readiness) -> Error {
     needs_copy(readiness.device(), &Action::decoding(spec).to_string()).in_column(spec.field().name())
 }

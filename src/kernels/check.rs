@@ -21,6 +21,30 @@ pub(crate) struct Check {
     columns: usize,
 }
 
+/// What the last of the bytes of a misfit says: `Kind` in kernels.cu.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MisfitKind {
+    /// The value does not fit.
+    Value,
+    /// No value has the code.
+    Code(i128),
+    /// The code stands for a null, which is refused.
+    Null,
+}
+
+impl DeviceMisfit {
+    /// Returns what is wrong.
+    pub(crate) fn kind(&self) -> MisfitKind {
+        let code = self.value.first_chunk().copied().unwrap_or_default();
+        match self.value.last() {
+            Some(1) => MisfitKind::Code(i64::from_le_bytes(code).into()),
+            Some(2) => MisfitKind::Code(u64::from_le_bytes(code).into()),
+            Some(3) => MisfitKind::Null,
+            _ => MisfitKind::Value,
+        }
+    }
+}
+
 /// The first value of a column that does not fit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeviceMisfit {

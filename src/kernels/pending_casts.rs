@@ -3,7 +3,8 @@
 use std::sync::{Mutex, PoisonError};
 
 use super::Check;
-use crate::convert::misfit_error;
+use super::check::MisfitKind;
+use crate::convert::{code_error, misfit_error, refused_null};
 use crate::error::Result;
 use crate::spec::Spec;
 
@@ -29,7 +30,7 @@ impl Casts {
     /// Looks at all of them. The host waits once, if there are any.
     ///
     /// # Errors
-    /// For a value that does not fit, of columns that were cast together that of the lowest row: names the column and the row. When the
+    /// For a value that does not fit, a code without a value, and a refused null that a code stands for; of columns that were cast together that of the lowest row: names the column and the row. When the
     /// driver fails, or the wait is interrupted.
     pub(crate) fn verify(&self) -> Result<()> {
         let casts = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
@@ -39,7 +40,11 @@ impl Casts {
             // The first column's, where several have one in the same row.
             if let Some((spec, misfit)) = misfits.min_by_key(|(_, misfit)| misfit.element) {
                 let element = usize::try_from(misfit.element).unwrap_or(usize::MAX);
-                return Err(misfit_error(spec, element, &misfit.value));
+                return Err(match misfit.kind() {
+                    MisfitKind::Value => misfit_error(spec, element, &misfit.value),
+                    MisfitKind::Code(code) => code_error(spec, element, code),
+                    MisfitKind::Null => refused_null(spec, element),
+                });
             }
         }
         Ok(())

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use crate::arrow::{BitmapLevel, Leaf};
-use crate::cuda::{ColumnType, Current, DeviceBits, Stream};
+use crate::arrow::{BitRange, BitmapLevel, DictionaryValues, Leaf};
+use crate::cuda::{ColumnType, Current, DeviceBits, KernelDictionary, Stream};
 use crate::error::Result;
 use crate::spec::{Element, Nulls, Spec};
 use crate::transfer::device_address;
@@ -19,6 +19,47 @@ pub(crate) struct KernelSource {
     fill: Option<[u8; 16]>,
     /// Whether the kernel writes validity: a bool for each element, without reading values.
     pub(super) is_validity: bool,
+    /// The values that the elements, which are codes then, stand for.
+    pub(super) dictionary: Option<DictionarySource>,
+}
+
+/// The dictionary that a kernel gathers values of.
+#[derive(Debug)]
+pub(super) struct DictionarySource {
+    code_type: ColumnType,
+    pub(super) values: Range<usize>,
+    count: usize,
+    pub(super) validity: Option<BitRange>,
+}
+
+impl DictionarySource {
+    /// The values of the dictionary of a leaf, and which of its bytes has the first bit, if they are bits; `None` if codes are no
+    /// integers, or a buffer is missing.
+    fn new(element: Element, dictionary: DictionaryValues) -> Option<(Self, usize)> {
+        let DictionaryValues { codes, start, offset, count, validity } = dictionary;
+        let first_bit = if element == Element::Bits { offset % 8 } else { 0 };
+        let values = if element == Element::Bits {
+            let start = start.saturating_add(offset / 8);
+            start..start.saturating_add(first_bit.saturating_add(count).div_ceil(8))
+        } else {
+            let size = element.stored_bytes();
+            let start = start.saturating_add(offset.saturating_mul(size));
+            start..start.saturating_add(count.saturating_mul(size))
+        };
+        Some((Self { code_type: ColumnType::of(codes)?, values, count, validity }, first_bit))
+    }
+
+    /// Returns the dictionary of codes that start at an address.
+    pub(super) fn of_codes(&self, codes: usize) -> KernelDictionary {
+        let validity = self.validity.map(|range| bits(range.start, range.first_bit));
+        KernelDictionary {
+            codes: bits(codes, 0).bitmap,
+            code_type: self.code_type,
+            values: bits(self.values.start, 0).bitmap,
+            count: self.count as u64,
+            validity,
+        }
+    }
 }
 
 impl KernelSource {
@@ -26,8 +67,15 @@ impl KernelSource {
     /// nulls only.
     pub(crate) fn new(spec: &Spec, leaf: &Leaf<'_>) -> Option<Self> {
         let (element, dtype) = (spec.element(), column_type(spec)?);
-        let first_bit = if element == Element::Bits { leaf.offset % 8 } else { 0 };
-        let values = if element == Element::Bits {
+        let (mut dictionary, mut first_bit) = (None, if element == Element::Bits { leaf.offset % 8 } else { 0 });
+        let values = if spec.decoded().is_some() {
+            let stored = leaf.gathered_values()?;
+            let size = stored.codes.itemsize();
+            let (found, bit) = DictionarySource::new(element, stored)?;
+            let start = leaf.values.addr().saturating_add(leaf.offset.saturating_mul(size));
+            (dictionary, first_bit) = (Some(found), bit);
+            start..start.saturating_add(leaf.elements.saturating_mul(size))
+        } else if element == Element::Bits {
             let start = leaf.values.addr().saturating_add(leaf.offset / 8);
             start..start.saturating_add((first_bit + leaf.elements).div_ceil(8))
         } else {
@@ -48,10 +96,11 @@ impl KernelSource {
             values,
             first_bit,
             dtype,
-            levels: leaf.levels()?,
+            levels: if dictionary.is_some() { leaf.own_levels()? } else { leaf.levels()? },
             elements: leaf.elements,
             fill,
             is_validity: false,
+            dictionary,
         })
     }
 
@@ -65,17 +114,23 @@ impl KernelSource {
             elements: leaf.elements,
             fill: Some([0; 16]),
             is_validity: true,
+            dictionary: None,
         })
     }
 
-    /// Returns whether a value may not fit the output. Bools fit everything.
+    /// Returns whether a value may not fit the output, or a code may have no value. Bools fit everything.
     pub(super) fn may_misfit(&self) -> bool {
-        may_misfit(self.dtype)
+        self.dictionary.is_some() || may_misfit(self.dtype)
+    }
+
+    /// Whether the kernels for casts are needed.
+    pub(super) fn is_cast(&self) -> bool {
+        self.dictionary.is_some() || self.dtype != ColumnType::Same
     }
 
     /// Whether bools become bools.
     pub(super) fn is_bools(&self) -> bool {
-        matches!(self.dtype, ColumnType::Bits | ColumnType::Bool)
+        self.dictionary.is_none() && matches!(self.dtype, ColumnType::Bits | ColumnType::Bool)
     }
 
     /// Writes a single column of bools, in whole vectors.
@@ -141,7 +196,14 @@ fn may_misfit(dtype: ColumnType) -> bool {
 
 /// Returns whether there are kernels for the elements of a spec, by their type.
 pub(crate) fn has_kernel(spec: &Spec) -> bool {
-    spec.decoded().is_none() && !spec.has_codes() && column_type(spec).is_some()
+    (spec.decoded().is_none() || is_gathered(spec)) && !spec.has_codes() && column_type(spec).is_some()
+}
+
+/// Returns whether kernels gather the values of a spec, which is decoded: those of a dictionary, of at most 8 bytes each.
+pub(crate) fn is_gathered(spec: &Spec) -> bool {
+    let are_plain = matches!(spec.element(), Element::Bits | Element::Values(_));
+    // Elements of 16 bytes have no kernel that casts, and these gather.
+    are_plain && spec.gathers() && spec.dtype().itemsize() <= 8 && column_type(spec).is_some()
 }
 
 /// Returns whether the host checks what kernels have found of the values of a spec.

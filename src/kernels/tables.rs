@@ -6,7 +6,7 @@ use super::check::VALUE_BYTES;
 use super::shape::Shape;
 use super::source::{KernelSource, bits};
 use crate::alloc::fallible;
-use crate::cuda::{Column, ColumnType, Current, DeviceBits, KernelLevel, PinnedBlock, Stream};
+use crate::cuda::{Column, ColumnType, Current, DeviceBits, KernelDictionary, KernelLevel, PinnedBlock, Stream};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::ffi::dlpack::DLDeviceType;
@@ -36,8 +36,11 @@ enum Upload {
         source: (ColumnType, DeviceBits, Option<DeviceBits>, Option<[u8; 16]>),
         joined: Option<usize>,
         is_validity: bool,
+        /// Where the dictionary of its codes is in the scratch memory.
+        dictionary: Option<usize>,
     },
     Level(KernelLevel),
+    Dictionary(KernelDictionary),
 }
 
 /// A bitmap that is joined from several levels.
@@ -55,14 +58,19 @@ impl Tables {
         let needs_join = |source: &KernelSource| !source.levels.is_empty() && source.plain_validity().is_none();
         let level_count: usize = sources().filter(|source| needs_join(source)).map(|source| source.levels.len()).sum();
         let column_bytes = sources().count().checked_mul(Column::BYTES).ok_or_else(too_large)?;
-        let misfits = level_count.checked_mul(KernelLevel::BYTES).and_then(|bytes| bytes.checked_add(column_bytes));
-        let misfits = misfits.ok_or_else(too_large)?;
+        let first_dictionary =
+            level_count.checked_mul(KernelLevel::BYTES).and_then(|bytes| bytes.checked_add(column_bytes));
+        let first_dictionary = first_dictionary.ok_or_else(too_large)?;
+        let dictionary_count = sources().filter(|source| source.dictionary.is_some()).count();
+        let misfits = dictionary_count.checked_mul(KernelDictionary::BYTES);
+        let misfits = misfits.and_then(|bytes| bytes.checked_add(first_dictionary)).ok_or_else(too_large)?;
         let mut bytes = columns
             .max(1)
             .checked_mul(8 + VALUE_BYTES)
             .and_then(|bytes| bytes.checked_add(misfits))
             .ok_or_else(too_large)?;
-        let (mut places, mut joined, mut upload, mut levels) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut places, mut joined, mut upload) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut levels, mut dictionaries) = (Vec::new(), Vec::new());
         for chunk in chunks {
             places.push(upload.len() * Column::BYTES);
             for source in chunk {
@@ -81,11 +89,16 @@ impl Tables {
                 }
                 let (values, fill) = source.elements();
                 let is_validity = source.is_validity;
+                let dictionary = source.dictionary.as_ref().map(|dictionary| {
+                    dictionaries.push(Upload::Dictionary(dictionary.of_codes(source.values.start)));
+                    first_dictionary + (dictionaries.len() - 1) * KernelDictionary::BYTES
+                });
                 let source = (source.dtype, values, source.plain_validity(), fill);
-                upload.push(Upload::Column { source, joined: out, is_validity });
+                upload.push(Upload::Column { source, joined: out, is_validity, dictionary });
             }
         }
         upload.extend(levels);
+        upload.extend(dictionaries);
         // A single column is written without any.
         let read = sources().filter(|source| source.is_validity && (columns > 1 || shape.is_row_major));
         let ones = read.map(|source| source.elements.div_ceil(8).next_multiple_of(8)).max().unwrap_or(0);
@@ -98,7 +111,7 @@ impl Tables {
         match self.upload.get(place / Column::BYTES)? {
             Upload::Column { joined: Some(at), .. } => Some(DeviceBits { bitmap: scratch + *at as u64, first: 0 }),
             Upload::Column { source: (_, _, validity, _), .. } => *validity,
-            Upload::Level(_) => None,
+            Upload::Level(_) | Upload::Dictionary(_) => None,
         }
     }
 
@@ -115,12 +128,19 @@ impl Tables {
         let mut words = fallible::with_room(self.misfits / 8)?;
         for entry in &self.upload {
             match entry {
-                Upload::Column { source: (dtype, values, validity, fill), joined, is_validity } => {
+                Upload::Column { source: (dtype, values, validity, fill), joined, is_validity, dictionary } => {
                     let here = |at: usize| DeviceBits { bitmap: scratch + at as u64, first: 0 };
-                    let values = if *is_validity { here(self.ones.start) } else { *values };
-                    words.extend(Column::new(*dtype, values, joined.map(here).or(*validity), *fill)?.to_words());
+                    // The first value of a dictionary may be any bit of its byte.
+                    let values = match dictionary {
+                        Some(at) => DeviceBits { first: values.first, ..here(*at) },
+                        None if *is_validity => here(self.ones.start),
+                        None => *values,
+                    };
+                    let column = Column::new(*dtype, values, joined.map(here).or(*validity), *fill)?;
+                    words.extend(if dictionary.is_some() { column.gathered() } else { column }.to_words());
                 }
                 Upload::Level(level) => words.extend(level.to_words()),
+                Upload::Dictionary(dictionary) => words.extend(dictionary.to_words()?),
             }
         }
         if words.len() <= MOST_STORED {

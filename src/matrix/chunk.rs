@@ -7,7 +7,7 @@ use crate::arrow::{DeviceArray, Leaf};
 use crate::column::require_host;
 use crate::convert::{self, ColumnChunk, MatrixColumns, check_matrix_nulls, remedy_of_passing_rows};
 use crate::error::{Error, ErrorKind, Result};
-use crate::kernels::refuse_decoding;
+use crate::kernels::{gathers_on, refuse_decoding};
 use crate::spec::{MatrixSpec, Spec};
 
 /// The columns of one array of structs, decoded where they have to be: runs, and values of dictionaries. Shares the array's
@@ -30,7 +30,8 @@ impl MatrixChunk {
     }
 
     /// # Errors
-    /// When the array is of another type than the matrix's field, or a column cannot be decoded: on a device none can.
+    /// When the array is of another type than the matrix's field, or a column cannot be decoded: on a device kernels gather values of
+    /// dictionaries, and nothing else is.
     pub(super) fn on_any_device(spec: &MatrixSpec, array: &DeviceArray) -> Result<Self> {
         let field = spec.field();
         if array.field().data_type() != field.data_type() {
@@ -40,10 +41,11 @@ impl MatrixChunk {
         let mut decoded = Vec::new();
         if spec.is_decoded() {
             if let Some(readiness) = array.readiness() {
-                let decoded = spec.columns().iter().find(|(_, column)| column.decoded().is_some());
-                return decoded.map_or(Err(Error::internal("no column is decoded")), |(_, column)| {
-                    Err(refuse_decoding(column, readiness))
-                });
+                let is_refused = |column: &Spec| column.decoded().is_some() && !gathers_on(column, readiness.device());
+                return match spec.columns().iter().find(|(_, column)| is_refused(column)) {
+                    Some((_, column)) => Err(refuse_decoding(column, readiness)),
+                    None => Ok(Self { array: array.clone(), decoded }),
+                };
             }
             for (position, column) in spec.columns() {
                 let decode = |field| convert::decode(&array.column(*position)?, column, field);

@@ -10,8 +10,8 @@ use super::worker::Worker;
 use crate::arrow::DeviceArray;
 use crate::column::{Runner, Shared, add_unknowns, check_rows, check_types, convert_chunks};
 use crate::error::{Error, Result};
-use crate::kernels::Casts;
-use crate::spec::{MatrixOptions, ResultKind, ResultSpec};
+use crate::kernels::{Casts, gathers_on};
+use crate::spec::{MatrixOptions, ResultKind, ResultSpec, Spec};
 use crate::tensor::Tensor;
 use crate::transfer::{Facts, Unknowns};
 
@@ -94,16 +94,17 @@ fn read_results(chunks: &[DeviceArray], results: &[ResultSpec]) -> Result<Option
     let mut filled = chunks.iter().filter(|chunk| !chunk.is_empty());
     let (Some(array), None) = (filled.next(), filled.next()) else { return Ok(None) };
     let Some(readiness) = array.readiness() else { return Ok(None) };
+    let is_read = |spec: &Spec| spec.decoded().is_none() || gathers_on(spec, readiness.device());
     let mut unknowns = Unknowns::default();
     for result in results {
         match &result.kind {
-            ResultKind::Matrix(spec) if !spec.is_decoded() => {
+            ResultKind::Matrix(spec) if spec.columns().iter().all(|(_, column)| is_read(column)) => {
                 let chunk = MatrixChunk::on_any_device(spec, array)?;
                 let columns = chunk.columns(spec, &(0..array.len()))?;
                 let each = spec.columns().iter().zip(&columns.columns);
                 each.for_each(|((_, spec), column)| add_unknowns(&mut unknowns, spec, &column.leaf));
             }
-            ResultKind::Column { position: Some(position), spec, .. } if spec.decoded().is_none() => {
+            ResultKind::Column { position: Some(position), spec, .. } if is_read(spec) => {
                 add_unknowns(&mut unknowns, spec, &array.view().struct_field(*position)?.leaf(spec)?);
             }
             // Refused where it is converted.

@@ -137,7 +137,10 @@ impl Plan {
         if column.decoded().is_some() {
             let bytes = rows.saturating_mul(column.decoded_row_bytes());
             self.push(Action::decoding(column), bytes, false);
-            self.bytes = self.bytes.saturating_add(bytes);
+            // On a device the pass that writes the result decodes.
+            if self.placement == Placement::Host {
+                self.bytes = self.bytes.saturating_add(bytes);
+            }
         }
     }
 

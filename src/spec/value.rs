@@ -309,6 +309,14 @@ pub(super) fn dictionary_values(data_type: &DataType) -> Option<&DataType> {
     }
 }
 
+/// Returns the type of the elements under fixed-size lists.
+pub(super) fn innermost(data_type: &DataType) -> &DataType {
+    match data_type {
+        DataType::FixedSizeList(child, _) => innermost(child.data_type()),
+        other => other,
+    }
+}
+
 /// Returns whether the elements of a type, under fixed-size lists, are codes of a dictionary.
 pub(crate) fn has_codes(data_type: &DataType) -> bool {
     dictionary_values(data_type).is_some()
