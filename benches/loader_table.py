@@ -55,7 +55,7 @@ def against_matrix(bench: Bench, columns: list[np.ndarray]) -> None:
         "loader-matrix",
         "1,000,000 rows of 20 float32 columns in memory as matrices of 4,096 rows, each of them summed; one epoch",
         against="the same by NumPy",
-        label="loader",
+        label="loader, summed",
     )
     in_order = ad.Loader(table, batch_size=SIZE, xp=np)
     shuffled = ad.Loader(table, batch_size=SIZE, xp=np, shuffle_buffer=rows, seed=0)
