@@ -2,7 +2,9 @@
 
 mod chunk_ref;
 mod host_reads;
+mod in_turn;
 mod planned;
+mod runner;
 mod to_arrow;
 mod validity;
 mod write_into;
@@ -13,9 +15,9 @@ use arrow_schema::FieldRef;
 
 pub(crate) use chunk_ref::{ColumnRef, columns, readiness_of, refuse_counted, require_host};
 pub(crate) use host_reads::{add_unknowns, read_nulls, refuse_known};
-pub(crate) use planned::{
-    PlannedColumn, Runner, Shared, decode_column, read_chunks, run_here, shared_dictionary, with_planned,
-};
+pub(crate) use in_turn::in_turn;
+pub(crate) use planned::{PlannedColumn, Shared, decode_column, read_chunks, shared_dictionary, with_planned};
+pub(crate) use runner::{Runner, by, run_here, unless_quick};
 pub(crate) use to_arrow::{Bitmap, ColumnNode, as_requested, column_node, row_validity};
 #[cfg(feature = "python")]
 pub(crate) use to_arrow::{check_requested, check_to_arrow, plan_to_arrow};
@@ -27,7 +29,6 @@ pub(crate) use write_into::{chunks_to_tensor_into, overlap, require_copy};
 use crate::arrow::DeviceArray;
 use crate::convert;
 use crate::error::{Error, Result};
-use crate::plan::Plan;
 use crate::spec::{Options, Spec};
 use crate::tensor::Tensor;
 
@@ -51,8 +52,7 @@ pub(crate) fn convert_chunks(
     // Decoding moves bytes too: as many as these, if nothing refuses it.
     let rows = chunks.iter().fold(0_usize, |rows, chunk| rows.saturating_add(chunk.rows()));
     let bytes = rows.saturating_mul(spec.row_elements()).saturating_mul(spec.element().stored_bytes());
-    let convert = || with_planned(spec, chunks, options, |mut planned| planned.run(shared, &run_here));
-    runner(&Plan { rows, bytes, ..Plan::default() }, &convert)
+    by(runner, bytes, || with_planned(spec, chunks, options, |mut planned| planned.run(shared, &run_here)))
 }
 
 /// Converts the chunks of a column into one tensor of shape `(rows, *inner)`; no chunks give a tensor of no rows.

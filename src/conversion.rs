@@ -28,7 +28,7 @@ use crate::arrow::{Chunks, DeviceArray};
 use crate::batch::each_tensor;
 #[cfg(feature = "python")]
 use crate::column::require_copy;
-use crate::column::{Shared, check_types, chunks_to_tensor_by, chunks_to_tensor_into};
+use crate::column::{Shared, by, check_types, chunks_to_tensor_by, chunks_to_tensor_into};
 #[cfg(feature = "python")]
 use crate::convert::{matrix_stride, row_stride};
 use crate::device::Device;
@@ -281,7 +281,7 @@ impl Conversion {
         }
         let there = self.bring(chunks, run)?;
         let tensor = there.conversion.convert_whole_there(field, &there.chunks, run)?;
-        self.send_one(there.owned_tensor(tensor), run.worker)
+        self.send_one(there.owned_tensor(tensor), run.runner)
     }
 
     /// As [`Conversion::convert_whole`], of data where it is converted: the result stays there.
@@ -289,7 +289,7 @@ impl Conversion {
         self.require_whole()?;
         if is_struct(field) {
             let spec = self.matrix_of(field, run.natural)?;
-            return convert_matrix(&spec, chunks, &self.matrix(), Shared::default(), run.worker);
+            return convert_matrix(&spec, chunks, &self.matrix(), Shared::default(), run.runner);
         }
         self.refuse_columns(field)?;
         let mut options = self.of(field.name());
@@ -325,7 +325,7 @@ impl Conversion {
             tensors.push(there.owned_tensor(tensor));
             Ok::<(), Error>(())
         })?;
-        let tensors = self.send(tensors, run.worker)?;
+        let tensors = self.send(tensors, run.runner)?;
         names.iter().zip(tensors).try_for_each(|(name, tensor)| take(name, tensor))
     }
 
@@ -346,7 +346,7 @@ impl Conversion {
             Selection::Named(_) => {
                 let (results, matrix) = (self.results(field, run.natural)?, self.matrix());
                 let convert = |_, result: &ResultSpec, shared: Shared<'_>| {
-                    convert_result(result, chunks, &matrix, shared, (run.runner, run.worker))
+                    convert_result(result, chunks, &matrix, shared, run.runner)
                 };
                 let take = |result: &ResultSpec, tensor| take(result.name(), tensor);
                 each_result(field, chunks, &results, &matrix, convert, take)
@@ -380,17 +380,14 @@ impl Conversion {
         let dtype = out.dtype();
         if is_struct(field) {
             let spec = self.matrix_of(field, Some(dtype))?;
-            return write_matrix(&spec, chunks, &self.matrix(), out, run.worker);
+            return write_matrix(&spec, chunks, &self.matrix(), out, run.runner);
         }
         self.refuse_columns(field)?;
         let mut options = self.of(field.name());
         options.dtype = options.dtype.or(run.natural).or(Some(dtype));
         let rows = chunks.iter().fold(0_usize, |rows, array| rows.saturating_add(array.len()));
-        let mut result = Ok(());
-        (run.worker)(rows.saturating_mul(dtype.itemsize()), &mut || {
-            result = chunks_to_tensor_into(field, chunks, &options, out, self.threads);
-        });
-        result
+        let write = || chunks_to_tensor_into(field, chunks, &options, out, self.threads);
+        by(run.runner, rows.saturating_mul(dtype.itemsize()), write)
     }
 
     /// Validates the conversion into memory that is there against a type, before data of it is read: of the shape, only the number of

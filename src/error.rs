@@ -1,5 +1,6 @@
 //! [`Error`], the one error type: column, row, reason, and the remedy.
 
+mod conversions;
 mod foreign;
 mod remedy;
 
@@ -9,6 +10,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+pub(crate) use conversions::{from, try_from};
 pub(crate) use remedy::{Language, Remedy};
 
 /// The kind of an error. New kinds may be added.
@@ -128,6 +130,12 @@ impl Error {
 
     pub(crate) fn at_row(mut self, row: usize) -> Self {
         self.0.row = Some(row);
+        self
+    }
+
+    /// Counts the row, if one is named, from that many rows further ahead.
+    pub(crate) fn behind(mut self, rows: usize) -> Self {
+        self.0.row = self.0.row.map(|row| rows.saturating_add(row));
         self
     }
 

@@ -66,24 +66,10 @@ impl Written {
     ///
     /// # Errors
     /// If the numbers of strides and dimensions differ.
-    pub(crate) fn tensor(
-        self,
-        dtype: DType,
-        (shape, strides): (Dims, Dims),
-        field: Option<FieldRef>,
-    ) -> Result<Tensor> {
-        let parts = TensorParts {
-            data: self.data,
-            device: self.readiness.device(),
-            dtype,
-            shape,
-            strides,
-            owner: self.owner,
-            read_only: false,
-            copied: true,
-            readiness: Some(self.readiness),
-            field,
-        };
+    pub(crate) fn tensor(self, dtype: DType, layout: (Dims, Dims), field: Option<FieldRef>) -> Result<Tensor> {
+        let (device, readiness) = (self.readiness.device(), Some(self.readiness));
+        let parts = TensorParts::of_host(self.data, dtype, layout, self.owner);
+        let parts = TensorParts { device, read_only: false, copied: true, readiness, field, ..parts };
         // SAFETY: memory that the owner keeps, written before whoever waits as the order says reads.
         unsafe { Tensor::from_parts(parts) }
     }

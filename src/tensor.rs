@@ -89,6 +89,21 @@ pub(crate) struct TensorParts {
     pub(crate) field: Option<FieldRef>,
 }
 
+impl TensorParts {
+    /// Returns the parts of a read-only view of host memory, without a field; for other memory, callers set what differs.
+    #[inline]
+    pub(crate) fn of_host(data: *mut u8, dtype: DType, (shape, strides): (Dims, Dims), owner: Owner) -> Self {
+        let (device, read_only, copied, readiness, field) = (Device::CPU, true, false, None, None);
+        Self { data, device, dtype, shape, strides, owner, read_only, copied, readiness, field }
+    }
+
+    /// Returns the parts of a read-only view of an array's memory without a field.
+    pub(crate) fn of_array(array: &DeviceArray, data: *const u8, dtype: DType, layout: (Dims, Dims)) -> Self {
+        let (device, readiness) = (array.device(), array.readiness().cloned());
+        Self { device, readiness, ..Self::of_host(data.cast_mut(), dtype, layout, array.owner()) }
+    }
+}
+
 impl Tensor {
     /// Returns a tensor over memory that `owner` keeps alive. Checks the layout as far as integers allow: the extents,
     /// the byte span of the strides, the address range. NULL is allowed only at size 0.
@@ -163,18 +178,8 @@ impl Tensor {
         field: Option<FieldRef>,
     ) -> Result<Self> {
         let (data, bytes) = (buffer.as_ptr(), buffer.len());
-        let parts = TensorParts {
-            data,
-            device: Device::CPU,
-            dtype,
-            shape,
-            strides,
-            owner: Arc::new(buffer),
-            read_only: false,
-            copied: bytes > 0,
-            readiness: None,
-            field,
-        };
+        let parts = TensorParts::of_host(data, dtype, (shape, strides), Arc::new(buffer));
+        let parts = TensorParts { read_only: false, copied: bytes > 0, field, ..parts };
         // SAFETY: the caller promises initialised elements; the size is checked below, before anyone reads.
         let tensor = unsafe { Self::from_parts(parts) }?;
         if tensor.nbytes() > bytes {
@@ -451,18 +456,8 @@ mod tests {
 
     /// Returns a tensor of int32 over an array that outlives its readers.
     pub(super) fn tensor(data: *mut u8, shape: &[i64], strides: &[i64]) -> Result<Tensor> {
-        let parts = TensorParts {
-            data,
-            device: Device::CPU,
-            dtype: DType::Int32,
-            shape: Dims::from_slice(shape),
-            strides: Dims::from_slice(strides),
-            owner: Arc::new(()),
-            read_only: true,
-            copied: false,
-            readiness: None,
-            field: None,
-        };
+        let layout = (Dims::from_slice(shape), Dims::from_slice(strides));
+        let parts = TensorParts::of_host(data, DType::Int32, layout, Arc::new(()));
         // SAFETY: tests read elements only of tensors over a live array.
         unsafe { Tensor::from_parts(parts) }
     }

@@ -12,7 +12,7 @@ use arrow_schema::{Field, FieldRef};
 
 use super::{ArrayNode, DeviceArray, array_ready_at};
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, from, try_from};
 use crate::stream_order::Readiness;
 
 /// The data of a conversion: the chunks of a column or of a table, and their field.
@@ -86,102 +86,41 @@ impl<'a> Chunks<'a> {
     }
 }
 
-impl<'a> From<&'a DeviceArray> for Chunks<'a> {
-    fn from(array: &'a DeviceArray) -> Self {
-        Self::new(array.field(), std::slice::from_ref(array))
-    }
-}
-
-impl From<DeviceArray> for Chunks<'_> {
-    fn from(array: DeviceArray) -> Self {
-        Self(Arrays::Own(Box::new(array)))
-    }
-}
-
-impl From<(FieldRef, Vec<DeviceArray>)> for Chunks<'_> {
+from! {
+    ['a] &'a DeviceArray => Chunks<'a>, |array| Self::new(array.field(), std::slice::from_ref(array));
+    [] DeviceArray => Chunks<'_>, |array| Self(Arrays::Own(Box::new(array)));
     /// As [`Chunks::new`], for chunks that nobody else keeps.
-    fn from((field, arrays): (FieldRef, Vec<DeviceArray>)) -> Self {
-        Self(Arrays::Several(field, arrays))
-    }
+    [] (FieldRef, Vec<DeviceArray>) => Chunks<'_>, |(field, arrays)| Self(Arrays::Several(field, arrays));
 }
 
-impl<'a> TryFrom<&'a [DeviceArray]> for Chunks<'a> {
-    type Error = Error;
-
-    fn try_from(arrays: &'a [DeviceArray]) -> Result<Self> {
-        match arrays {
-            [first, ..] => Ok(Self::new(first.field(), arrays)),
-            [] => Err(Error::argument("no chunks have no type").remedy_is("pass Chunks::new with their field")),
-        }
-    }
-}
-
-impl<'a, const N: usize> TryFrom<&'a [DeviceArray; N]> for Chunks<'a> {
-    type Error = Error;
-
-    fn try_from(arrays: &'a [DeviceArray; N]) -> Result<Self> {
-        arrays.as_slice().try_into()
-    }
-}
-
-impl<'a> TryFrom<&'a Vec<DeviceArray>> for Chunks<'a> {
-    type Error = Error;
-
-    fn try_from(arrays: &'a Vec<DeviceArray>) -> Result<Self> {
-        arrays.as_slice().try_into()
-    }
-}
-
-impl TryFrom<&RecordBatch> for Chunks<'_> {
-    type Error = Error;
-
-    fn try_from(batch: &RecordBatch) -> Result<Self> {
-        DeviceArray::from_record_batch(batch).map(Self::from)
-    }
-}
-
-impl TryFrom<&dyn Array> for Chunks<'_> {
-    type Error = Error;
-
-    fn try_from(array: &dyn Array) -> Result<Self> {
+try_from! {
+    ['a] &'a [DeviceArray] => Chunks<'a>, |arrays| match arrays {
+        [first, ..] => Ok(Self::new(first.field(), arrays)),
+        [] => Err(Error::argument("no chunks have no type").remedy_is("pass Chunks::new with their field")),
+    };
+    ['a, const N: usize] &'a [DeviceArray; N] => Chunks<'a>, |arrays| arrays.as_slice().try_into();
+    ['a] &'a Vec<DeviceArray> => Chunks<'a>, |arrays| arrays.as_slice().try_into();
+    [] &RecordBatch => Chunks<'_>, |batch| DeviceArray::from_record_batch(batch).map(Self::from);
+    [] &dyn Array => Chunks<'_>, |array| {
         let field = Field::new("", array.data_type().clone(), true);
         DeviceArray::from_arrow(array, Arc::new(field)).map(Self::from)
-    }
+    };
+    [] &ArrayRef => Chunks<'_>, |array| array.as_ref().try_into();
 }
 
-impl TryFrom<&ArrayRef> for Chunks<'_> {
-    type Error = Error;
-
-    fn try_from(array: &ArrayRef) -> Result<Self> {
-        array.as_ref().try_into()
-    }
-}
-
-/// Makes the arrays of arrow-rs chunks: an `impl` for all of them at once would forbid that of record batches.
-macro_rules! arrays {
-    ($([$($bound:tt)*] $array:ty;)*) => {$(
-        impl<$($bound)*> TryFrom<&$array> for Chunks<'_> {
-            type Error = Error;
-
-            fn try_from(array: &$array) -> Result<Self> {
-                (array as &dyn Array).try_into()
-            }
-        }
-    )*};
-}
-
-arrays! {
-    [T: ArrowPrimitiveType] PrimitiveArray<T>;
-    [] BooleanArray;
-    [] FixedSizeBinaryArray;
-    [] FixedSizeListArray;
-    [] StructArray;
-    [T: ByteArrayType] GenericByteArray<T>;
-    [T: ByteViewType] GenericByteViewArray<T>;
-    [O: OffsetSizeTrait] GenericListArray<O>;
-    [O: OffsetSizeTrait] GenericListViewArray<O>;
-    [K: ArrowDictionaryKeyType] DictionaryArray<K>;
-    [R: RunEndIndexType] RunArray<R>;
+// Arrays of arrow-rs, one by one: an `impl` for all of them would forbid that of record batches.
+try_from! {
+    [T: ArrowPrimitiveType] &PrimitiveArray<T> => Chunks<'_>, |array| Self::try_from(array as &dyn Array);
+    [] &BooleanArray => Chunks<'_>, |array| Self::try_from(array as &dyn Array);
+    [] &FixedSizeBinaryArray => Chunks<'_>, |array| Self::try_from(array as &dyn Array);
+    [] &FixedSizeListArray => Chunks<'_>, |array| Self::try_from(array as &dyn Array);
+    [] &StructArray => Chunks<'_>, |array| Self::try_from(array as &dyn Array);
+    [T: ByteArrayType] &GenericByteArray<T> => Chunks<'_>, |array| Self::try_from(array as &dyn Array);
+    [T: ByteViewType] &GenericByteViewArray<T> => Chunks<'_>, |array| Self::try_from(array as &dyn Array);
+    [O: OffsetSizeTrait] &GenericListArray<O> => Chunks<'_>, |array| Self::try_from(array as &dyn Array);
+    [O: OffsetSizeTrait] &GenericListViewArray<O> => Chunks<'_>, |array| Self::try_from(array as &dyn Array);
+    [K: ArrowDictionaryKeyType] &DictionaryArray<K> => Chunks<'_>, |array| Self::try_from(array as &dyn Array);
+    [R: RunEndIndexType] &RunArray<R> => Chunks<'_>, |array| Self::try_from(array as &dyn Array);
 }
 
 impl DeviceArray {

@@ -12,6 +12,7 @@ use crate::alloc::{Owner, fallible};
 use crate::callback;
 use crate::error::{Error, Result};
 use crate::ffi::arrow_device::ArrowArray;
+use crate::spec::signed;
 
 /// The contents of an exported `ArrowArray`. Its pointers lead into memory that the owner keeps alive.
 #[derive(Debug, Default)]
@@ -39,10 +40,9 @@ impl ArrayNode {
     /// # Errors
     /// If a count exceeds 64 bits signed. Nothing leaks then.
     pub(crate) fn export(self, owner: &Owner) -> Result<ArrowArray> {
-        let count = |count: usize| i64::try_from(count).map_err(|_| Error::unsupported("a count beyond 64 bits"));
-        let (length, offset) = (count(self.length)?, count(self.offset)?);
-        let null_count = self.null_count.map_or(Ok(-1), count)?;
-        let (n_buffers, n_children) = (count(self.buffers.len())?, count(self.children.len())?);
+        let (length, offset) = (signed(self.length)?, signed(self.offset)?);
+        let null_count = self.null_count.map_or(Ok(-1), signed)?;
+        let (n_buffers, n_children) = (signed(self.buffers.len())?, signed(self.children.len())?);
         // From here on, a failure drops the guard, which releases what exists so far.
         let mut parts = Children(fallible::with_room(self.children.len() + 1)?);
         for node in self.children.into_iter().chain(self.dictionary.map(|node| *node)) {

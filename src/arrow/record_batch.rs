@@ -6,7 +6,7 @@ use arrow_array::{Array, RecordBatch, RecordBatchOptions, StructArray};
 use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
 
 use super::import::DeviceArray;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, try_from};
 
 impl DeviceArray {
     /// Shares a record batch, as an array of structs. The metadata of its schema becomes that of the field.
@@ -82,38 +82,13 @@ pub(crate) fn schema_of(field: &Field) -> Result<SchemaRef> {
     Ok(Arc::new(Schema::new_with_metadata(fields.clone(), field.metadata().clone())))
 }
 
-impl TryFrom<&RecordBatch> for DeviceArray {
-    type Error = Error;
-
+try_from! {
     /// As [`DeviceArray::from_record_batch`].
-    fn try_from(batch: &RecordBatch) -> Result<Self> {
-        Self::from_record_batch(batch)
-    }
-}
-
-impl TryFrom<RecordBatch> for DeviceArray {
-    type Error = Error;
-
+    [] &RecordBatch => DeviceArray, |batch| Self::from_record_batch(batch);
     /// As [`DeviceArray::from_record_batch`].
-    fn try_from(batch: RecordBatch) -> Result<Self> {
-        Self::from_record_batch(&batch)
-    }
-}
-
-impl TryFrom<&DeviceArray> for RecordBatch {
-    type Error = Error;
-
+    [] RecordBatch => DeviceArray, |batch| Self::from_record_batch(&batch);
     /// As [`DeviceArray::to_record_batch`].
-    fn try_from(array: &DeviceArray) -> Result<Self> {
-        array.to_record_batch()
-    }
-}
-
-impl TryFrom<DeviceArray> for RecordBatch {
-    type Error = Error;
-
+    [] &DeviceArray => RecordBatch, |array| array.to_record_batch();
     /// As [`DeviceArray::to_record_batch`].
-    fn try_from(array: DeviceArray) -> Result<Self> {
-        array.to_record_batch()
-    }
+    [] DeviceArray => RecordBatch, |array| array.to_record_batch();
 }

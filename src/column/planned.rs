@@ -8,8 +8,9 @@ use smallvec::{SmallVec, smallvec};
 
 use super::chunk_ref::{ColumnRef, columns, readiness_of};
 use super::host_reads::{read_nulls, refuse_known};
+use super::runner::{Runner, by};
 use crate::arrow::DeviceArray;
-use crate::convert::{self, Backend, ColumnChunk, HostPass, what};
+use crate::convert::{self, Backend, ColumnChunk, ColumnTask, HostPass, what};
 use crate::error::{Error, Remedy, Result};
 use crate::kernels::{Casts, DeviceBackend, column_placement, gathers_on, refuse_decoding};
 use crate::plan::{ChunkSize, Placement, Plan};
@@ -17,14 +18,6 @@ use crate::spec::{CopyMode, Options, Spec};
 use crate::stream_order::Readiness;
 use crate::tensor::{Output, Tensor};
 use crate::transfer::Facts;
-
-/// Runs the last step of a conversion, knowing its plan: without the interpreter, say, where bytes move.
-pub(crate) type Runner<'a> = dyn Fn(&Plan, &(dyn Fn() -> Result<Tensor> + Sync)) -> Result<Tensor> + 'a;
-
-/// Runs a conversion at once.
-pub(crate) fn run_here(_plan: &Plan, convert: &(dyn Fn() -> Result<Tensor> + Sync)) -> Result<Tensor> {
-    convert()
-}
 
 /// What results of data on a device share, so that the host waits once for all of them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -105,6 +98,11 @@ impl<'a> PlannedColumn<'a> {
         }
     }
 
+    /// What a backend makes the column of.
+    fn task(&self) -> ColumnTask<'_> {
+        ColumnTask { spec: self.spec, plan: &self.plan, chunks: &self.chunks }
+    }
+
     /// Reads which elements on a device are null, where only its memory tells whether a null is refused. The host waits for it.
     fn read_nulls(&mut self, shared: Shared<'_>) -> Result<()> {
         if self.plan.placement != Placement::Host {
@@ -124,17 +122,14 @@ impl<'a> PlannedColumn<'a> {
         self.read_nulls(shared)?;
         let dictionary = shared_dictionary(self.spec, self.chunks())?;
         let this = &*self;
-        let convert = |backend: &dyn Backend| convert::run(this.spec, &this.plan, this.chunks(), this.copy, backend);
-        let tensor = runner(&this.plan, &|| shared.with_backend(this.readiness, convert));
-        if let Some(categories) = convert::vocabulary(this.spec)? {
-            let all_valid = !this.chunks.iter().any(ColumnChunk::may_have_nulls);
-            return tensor.map(|tensor| tensor.with_categories(categories, all_valid));
-        }
-        match dictionary {
-            None => tensor,
-            Some(dictionary) => tensor
-                .map(|tensor| tensor.with_dictionary(dictionary, !this.chunks.iter().any(ColumnChunk::may_have_nulls))),
-        }
+        let convert = |backend: &dyn Backend| convert::run(this.task(), this.copy, backend);
+        let tensor = by(runner, this.plan.bytes, || shared.with_backend(this.readiness, convert));
+        let all_valid = || !this.chunks.iter().any(ColumnChunk::may_have_nulls);
+        Ok(match (convert::vocabulary(this.spec)?, dictionary) {
+            (Some(categories), _) => tensor?.with_categories(categories, all_valid()),
+            (None, Some(dictionary)) => tensor?.with_dictionary(dictionary, all_valid()),
+            (None, None) => tensor?,
+        })
     }
 
     /// Writes the column into memory that is there, of its shape and dtype.
@@ -146,9 +141,7 @@ impl<'a> PlannedColumn<'a> {
         shared_dictionary(self.spec, self.chunks())?;
         convert::check_nulls(self.spec, self.chunks())?;
         self.plan = self.plan.into_output(self.spec.dtype().itemsize());
-        Shared::default().with_backend(self.readiness, |backend| {
-            backend.write_column(self.spec, &self.plan, self.chunks(), out, threads)
-        })?;
+        Shared::default().with_backend(self.readiness, |backend| backend.write_column(self.task(), out, threads))?;
         self.plan.record(|| what(self.spec, self.plan.rows));
         Ok(())
     }
@@ -161,10 +154,7 @@ impl<'a> PlannedColumn<'a> {
 pub(crate) fn read_chunks<'a>(spec: &Spec, columns: &[ColumnRef<'a>]) -> Result<SmallVec<[ColumnChunk<'a>; 1]>> {
     let mut before = 0;
     let chunk = |chunk: &ColumnRef<'a>| {
-        let made = chunk.chunk(spec).map_err(|error| match error.row() {
-            Some(row) => error.at_row(before + row),
-            None => error,
-        });
+        let made = chunk.chunk(spec).map_err(|error| error.behind(before));
         before += chunk.rows();
         made
     };

@@ -1,7 +1,7 @@
 //! [`Converted`]: one named result of a conversion.
 
 use crate::arrow::DeviceArray;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, from};
 use crate::ragged::Ragged;
 use crate::tensor::Tensor;
 
@@ -46,16 +46,9 @@ impl Converted {
     }
 }
 
-impl From<Tensor> for Converted {
-    fn from(tensor: Tensor) -> Self {
-        Self::Tensor(tensor)
-    }
-}
-
-impl From<Ragged> for Converted {
-    fn from(rows: Ragged) -> Self {
-        Self::Ragged(Box::new(rows))
-    }
+from! {
+    [] Tensor => Converted, |tensor| Self::Tensor(tensor);
+    [] Ragged => Converted, |rows| Self::Ragged(Box::new(rows));
 }
 
 /// Returns the only result, a tensor.

@@ -205,7 +205,7 @@ impl<R> ConversionPlan<R> {
         let Self { conversion, asked, state, take } = self;
         let run = Run::default();
         take(match state {
-            State::Planned(planned) => conversion.send_results(planned.run(run)?, run.worker)?,
+            State::Planned(planned) => conversion.send_results(planned.run(run)?, run.runner)?,
             State::MovedFirst { field, chunks, .. } => conversion.convert_asked(&field, &chunks, asked, run)?,
         })
     }

@@ -81,7 +81,7 @@ impl Conversion {
         let there = self.bring(chunks, run)?;
         let made = there.conversion.planned(field, &there.chunks, asked, run.natural)?.run(run)?;
         let made = made.into_iter().map(|(name, result)| Ok((name, there.owned(result)?))).collect::<Result<_>>()?;
-        self.send_results(made, run.worker)
+        self.send_results(made, run.runner)
     }
 
     /// Validates what is asked for against a type.
@@ -258,7 +258,7 @@ impl Decoded {
     fn run(&self, planned: &mut [PlannedResult<'_>], run: Run<'_>) -> Result<Vec<(String, Tensor)>> {
         let results: Vec<_> = self.results.iter().map(|(result, _)| result.clone()).collect();
         let convert = |number: usize, _: &ResultSpec, shared: Shared<'_>| match planned.get_mut(number) {
-            Some(planned) => planned.run(shared, (run.runner, run.worker)),
+            Some(planned) => planned.run(shared, run.runner),
             None => Err(Error::internal("a result without a plan")),
         };
         let mut tensors = Vec::new();

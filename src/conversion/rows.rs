@@ -6,9 +6,8 @@ use super::converted::{both_tensors, only_rows};
 use super::planned::Asked;
 use super::run::Run;
 use crate::arrow::{Chunks, DeviceArray};
-use crate::column::{Bits, validity_bits};
+use crate::column::{Bits, run_here, validity_bits};
 use crate::error::{Error, Result};
-use crate::matrix::work_here;
 use crate::ragged::Ragged;
 use crate::spec::{Conversion, CopyMode, Pad};
 use crate::tensor::Tensor;
@@ -101,7 +100,7 @@ impl Conversion {
     pub(crate) fn bits_of(&self, field: &FieldRef, chunks: &[DeviceArray]) -> Result<Option<Bits>> {
         let there = self.bring(chunks, Run::default())?;
         let Some(Bits { bytes, offset }) = validity_bits(field, &there.chunks)? else { return Ok(None) };
-        Ok(Some(Bits { bytes: self.send_one(bytes, &work_here)?, offset }))
+        Ok(Some(Bits { bytes: self.send_one(bytes, &run_here)?, offset }))
     }
 
     /// As [`Conversion::ragged`], for options whose names were checked. `is_own`: all memory was copied for this conversion alone.

@@ -2,7 +2,6 @@
 
 use crate::column::{Runner, run_here};
 use crate::dtype::DType;
-use crate::matrix::{Worker, work_here};
 
 /// How the last step of a conversion is run, and what is known of the data beside its type.
 #[derive(Clone, Copy)]
@@ -11,14 +10,12 @@ pub(crate) struct Run<'a> {
     pub(crate) natural: Option<DType>,
     /// Whether all memory of the data was copied for this conversion alone.
     pub(crate) is_own: bool,
-    /// Runs the last step of a column.
+    /// Runs the step that moves the bytes.
     pub(crate) runner: &'a Runner<'a>,
-    /// Runs the last step of a matrix.
-    pub(crate) worker: &'a Worker<'a>,
 }
 
 impl Default for Run<'_> {
     fn default() -> Self {
-        Self { natural: None, is_own: false, runner: &run_here, worker: &work_here }
+        Self { natural: None, is_own: false, runner: &run_here }
     }
 }

@@ -4,9 +4,10 @@ use smallvec::SmallVec;
 
 use super::run::Run;
 use crate::arrow::{Chunks, DeviceArrayStream, empty_on};
+use crate::column::run_here;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::matrix::{Read, read, work_here};
+use crate::matrix::{Read, read};
 use crate::spec::{Conversion, ResultSpec};
 use crate::tensor::Tensor;
 
@@ -29,7 +30,7 @@ impl Conversion {
             Read::Arrays(arrays) => self.convert_whole(&field, &arrays, Run::default()),
             Read::Tensors(mut tensors) => {
                 let tensor = tensors.pop().ok_or_else(|| Error::internal("a stream without a result"))?;
-                self.send_one(tensor, &work_here)
+                self.send_one(tensor, &run_here)
             }
         }
     }
@@ -57,7 +58,7 @@ impl Conversion {
             Read::Arrays(arrays) => self.to_tensors(Chunks::new(&field, &arrays)),
             Read::Tensors(tensors) => {
                 let names = results.iter().map(|result| result.name().to_owned());
-                Ok(names.zip(self.send(tensors, &work_here)?).collect())
+                Ok(names.zip(self.send(tensors, &run_here)?).collect())
             }
         }
     }

@@ -7,10 +7,10 @@ use std::borrow::Cow;
 use super::converted::Converted;
 use super::run::Run;
 use crate::arrow::DeviceArray;
+use crate::column::{Runner, by};
 use crate::cuda::is_host_visible;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::matrix::{Worker, by};
 use crate::spec::{Conversion, Selection};
 use crate::tensor::Tensor;
 use crate::transfer::{Destination, elsewhere};
@@ -80,7 +80,7 @@ impl Conversion {
         let mut there = Cow::Borrowed(chunks);
         if chunks.iter().any(|array| self.comes_before(array.device())) {
             let bring = |array| destination.array(array).map(Cow::into_owned);
-            there = by(run.worker, usize::MAX, || chunks.iter().map(bring).collect::<Result<Vec<_>>>())?.into();
+            there = by(run.runner, usize::MAX, || chunks.iter().map(bring).collect::<Result<Vec<_>>>())?.into();
         }
         let is_named = matches!(self.selection, Selection::Named(_));
         let is_own = (run.is_own || is_copied && self.comes_before(own)) && !is_named;
@@ -92,26 +92,26 @@ impl Conversion {
     ///
     /// # Errors
     /// As [`Destination::tensors`].
-    pub(crate) fn send(&self, tensors: Vec<Tensor>, worker: &Worker<'_>) -> Result<Vec<Tensor>> {
+    pub(crate) fn send(&self, tensors: Vec<Tensor>, runner: &Runner<'_>) -> Result<Vec<Tensor>> {
         if self.device.is_none_or(|device| tensors.iter().all(|tensor| tensor.device() == device)) {
             return Ok(tensors);
         }
-        by(worker, usize::MAX, || self.destination().tensors(tensors))
+        by(runner, usize::MAX, || self.destination().tensors(tensors))
     }
 
     /// As [`Conversion::send`], of one result.
-    pub(crate) fn send_one(&self, tensor: Tensor, worker: &Worker<'_>) -> Result<Tensor> {
+    pub(crate) fn send_one(&self, tensor: Tensor, runner: &Runner<'_>) -> Result<Tensor> {
         if self.device.is_none_or(|device| tensor.device() == device) {
             return Ok(tensor);
         }
-        by(worker, usize::MAX, || self.destination().tensor(tensor))
+        by(runner, usize::MAX, || self.destination().tensor(tensor))
     }
 
     /// As [`Conversion::send`], of results of any form.
     pub(super) fn send_results(
         &self,
         results: Vec<(String, Converted)>,
-        worker: &Worker<'_>,
+        runner: &Runner<'_>,
     ) -> Result<Vec<(String, Converted)>> {
         let mut parts = Vec::new();
         for (_, result) in &results {
@@ -121,7 +121,7 @@ impl Conversion {
                 Converted::Arrow(_) => {}
             }
         }
-        let mut sent = self.send(parts, worker)?.into_iter();
+        let mut sent = self.send(parts, runner)?.into_iter();
         let place = |(name, result)| {
             let result = match result {
                 Converted::Tensor(_) => sent.next().map(Into::into).ok_or_else(|| Error::internal("a tensor was lost")),

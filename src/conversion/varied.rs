@@ -8,7 +8,7 @@ use super::converted::Converted;
 use super::planned_rows::{PlannedBatch, PlannedRows};
 use crate::arrow::DeviceArray;
 use crate::error::{Error, Result};
-use crate::ragged::{PlannedPadded, PlannedRagged, check_ragged};
+use crate::ragged::{PlannedPadded, PlannedRagged, check_ragged, has_lengths};
 use crate::spec::{Conversion, CopyMode, Group, GroupForm, Options, Pad, all_or_errors, select};
 
 /// A group whose rows differ in length, or are passed through as Arrow.
@@ -88,8 +88,7 @@ impl VariedGroup {
     /// Returns whether rows have to be copied together before they are converted, although they lie in one array: the values of list
     /// views are those of the whole child.
     pub(crate) fn joins_always(&self) -> bool {
-        let is_view = matches!(self.field.data_type(), DataType::ListView(_) | DataType::LargeListView(_));
-        is_view && self.group.form() == GroupForm::Ragged
+        has_lengths(&self.field) && self.group.form() == GroupForm::Ragged
     }
 
     /// Returns what is converted of an array of structs: the column of lists, or a struct of the columns, over the same memory but for

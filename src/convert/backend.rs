@@ -8,8 +8,27 @@ use crate::plan::Plan;
 use crate::spec::{MatrixSpec, MemoryOrder, Spec};
 use crate::tensor::{Output, Tensor};
 
-/// Does the steps of a plan, where the data is. Every method is given the plan that was made from its chunks, whose refused nulls
-/// were looked for already.
+/// A planned column: its plan, and the chunks that the plan was made from.
+#[derive(Clone, Copy)]
+pub(crate) struct ColumnTask<'a> {
+    pub(crate) spec: &'a Spec,
+    pub(crate) plan: &'a Plan,
+    pub(crate) chunks: &'a [ColumnChunk<'a>],
+}
+
+/// A planned matrix: its plan, and the chunks that the plan was made from.
+#[derive(Clone, Copy)]
+pub(crate) struct MatrixTask<'a> {
+    pub(crate) spec: &'a MatrixSpec,
+    pub(crate) plan: &'a Plan,
+    pub(crate) chunks: &'a [MatrixColumns<'a>],
+    /// The memory order of a new matrix: column-major for F, else row-major.
+    pub(crate) memory_order: MemoryOrder,
+    /// Threads of the host.
+    pub(crate) threads: Option<NonZero<usize>>,
+}
+
+/// Does the steps of a plan, where the data is. The nulls that a task's spec refuses were looked for already.
 pub(crate) trait Backend: Sync {
     /// Refuses memory of which no view may be handed out.
     fn check_view(&self, spec: &Spec, chunk: &ColumnChunk<'_>) -> Result<()>;
@@ -18,48 +37,20 @@ pub(crate) trait Backend: Sync {
     fn are_bools(&self, chunk: &ColumnChunk<'_>) -> Result<bool>;
 
     /// Writes the elements of all chunks to new memory.
-    fn column(&self, spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>]) -> Result<Tensor>;
+    fn column(&self, task: ColumnTask<'_>) -> Result<Tensor>;
 
-    /// Writes the elements of all chunks to the caller's memory.
-    fn write_column(
-        &self,
-        spec: &Spec,
-        plan: &Plan,
-        chunks: &[ColumnChunk<'_>],
-        out: &mut Output<'_>,
-        threads: Option<NonZero<usize>>,
-    ) -> Result<()>;
+    /// Writes the elements of all chunks to the caller's memory, on the host with this many threads.
+    fn write_column(&self, task: ColumnTask<'_>, out: &mut Output<'_>, threads: Option<NonZero<usize>>) -> Result<()>;
 
-    /// Writes the rows of all chunks to new memory, column-major if `memory_order` is F, else row-major.
-    fn matrix(
-        &self,
-        spec: &MatrixSpec,
-        plan: &Plan,
-        chunks: &[MatrixColumns<'_>],
-        memory_order: MemoryOrder,
-        threads: Option<NonZero<usize>>,
-    ) -> Result<Tensor>;
+    /// Writes the rows of all chunks to new memory.
+    fn matrix(&self, task: MatrixTask<'_>) -> Result<Tensor>;
 
-    /// Writes the rows of all chunks to the caller's memory.
-    fn write_matrix(
-        &self,
-        spec: &MatrixSpec,
-        plan: &Plan,
-        chunks: &[MatrixColumns<'_>],
-        out: &mut Output<'_>,
-        threads: Option<NonZero<usize>>,
-    ) -> Result<()>;
+    /// Writes the rows of all chunks to the caller's memory, in its memory order.
+    fn write_matrix(&self, task: MatrixTask<'_>, out: &mut Output<'_>) -> Result<()>;
 
     /// Writes a bool for each element of all chunks to new memory, true where it is valid.
-    fn validity(&self, spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>]) -> Result<Tensor>;
+    fn validity(&self, task: ColumnTask<'_>) -> Result<Tensor>;
 
-    /// As [`Backend::validity`], for the columns of a matrix, in the memory order of [`Backend::matrix`].
-    fn matrix_validity(
-        &self,
-        spec: &MatrixSpec,
-        plan: &Plan,
-        chunks: &[MatrixColumns<'_>],
-        memory_order: MemoryOrder,
-        threads: Option<NonZero<usize>>,
-    ) -> Result<Tensor>;
+    /// As [`Backend::validity`], for the columns of a matrix.
+    fn matrix_validity(&self, task: MatrixTask<'_>) -> Result<Tensor>;
 }

@@ -7,10 +7,9 @@ use smallvec::smallvec;
 
 use crate::alloc::HostBuffer;
 use crate::arrow::{BitmapBytes, DeviceArray, DeviceInts, Ints, ListChunk};
-use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
-use crate::spec::Dims;
+use crate::spec::signed;
 use crate::tensor::{Native, Tensor, TensorParts};
 
 /// Returns a 1-d tensor of `len` integers from an iterator; `dtype` is int32 or int64.
@@ -102,19 +101,8 @@ pub(crate) fn bytes_view(array: &DeviceArray, bitmap: BitmapBytes) -> Result<Ten
 /// # Safety
 /// So many elements from `start` on are in a buffer of the array.
 unsafe fn buffer_view(array: &DeviceArray, start: *const u8, dtype: DType, count: usize) -> Result<Tensor> {
-    let count = i64::try_from(count).map_err(|_| Error::unsupported("a count beyond 64 bits"))?;
-    let parts = TensorParts {
-        data: start.cast_mut(),
-        device: array.device(),
-        dtype,
-        shape: smallvec![count],
-        strides: smallvec![1],
-        owner: array.owner(),
-        read_only: true,
-        copied: false,
-        readiness: array.readiness().cloned(),
-        field: None,
-    };
+    let count = signed(count)?;
+    let parts = TensorParts::of_array(array, start, dtype, (smallvec![count], smallvec![1]));
     // SAFETY: `count` elements from `start` on are in a buffer of the array, which its owner keeps alive and which
     // Arrow declares immutable.
     unsafe { Tensor::from_parts(parts) }
@@ -126,21 +114,8 @@ unsafe fn buffer_view(array: &DeviceArray, start: *const u8, dtype: DType, count
 /// Never.
 pub(crate) fn zero(dtype: DType) -> Result<Tensor> {
     static ZERO: i64 = 0;
-    let data = (&raw const ZERO).cast_mut().cast();
-    let (shape, strides): (Dims, Dims) = (smallvec![1], smallvec![1]);
-    let owner = Arc::new(());
-    let parts = TensorParts {
-        data,
-        device: Device::CPU,
-        dtype,
-        shape,
-        strides,
-        owner,
-        read_only: true,
-        copied: false,
-        readiness: None,
-        field: None,
-    };
+    let (data, layout) = ((&raw const ZERO).cast_mut().cast(), (smallvec![1], smallvec![1]));
+    let parts = TensorParts::of_host(data, dtype, layout, Arc::new(()));
     // SAFETY: one element of at most 64 bits, all zero, which lives for ever and which nobody writes to.
     unsafe { Tensor::from_parts(parts) }
 }

@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 
 use smallvec::smallvec;
 
-use super::backend::Backend;
+use super::backend::{Backend, ColumnTask};
 use super::chunk::ColumnChunk;
 use super::first_error::check_nulls;
 use super::lane::Lane;
@@ -18,31 +18,20 @@ use crate::copy_log::{self, Copied};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::plan::Plan;
-use crate::spec::{CopyMode, Dims, Element, Spec};
+use crate::spec::{CopyMode, Dims, Element, Spec, signed};
 use crate::tensor::{Tensor, TensorParts};
 
-/// Converts the chunks by `plan`, which was made from them; `backend` does what moves bytes.
+/// Converts a planned column; `backend` does what moves bytes.
 ///
 /// # Errors
 /// Only errors that values decide: a refused null, a value that a cast refuses, bytes that are no booleans if no copy
 /// is allowed; or a failed allocation, and those of a device. Names the column, and the row over all chunks.
-pub(crate) fn run(
-    spec: &Spec,
-    plan: &Plan,
-    chunks: &[ColumnChunk<'_>],
-    copy: CopyMode,
-    backend: &dyn Backend,
-) -> Result<Tensor> {
-    convert(spec, plan, chunks, copy, backend).map_err(|error| error.in_column(spec.field().name()))
+pub(crate) fn run(task: ColumnTask<'_>, copy: CopyMode, backend: &dyn Backend) -> Result<Tensor> {
+    convert(task, copy, backend).map_err(|error| error.in_column(task.spec.field().name()))
 }
 
-fn convert(
-    spec: &Spec,
-    plan: &Plan,
-    chunks: &[ColumnChunk<'_>],
-    copy: CopyMode,
-    backend: &dyn Backend,
-) -> Result<Tensor> {
+fn convert(task: ColumnTask<'_>, copy: CopyMode, backend: &dyn Backend) -> Result<Tensor> {
+    let ColumnTask { spec, plan, chunks } = task;
     check_nulls(spec, chunks)?;
     let viewed = match plan.elements {
         // Nothing of a device is allocated for no elements.
@@ -59,7 +48,7 @@ fn convert(
             return Err(plan.refused());
         }
     }
-    let tensor = backend.column(spec, plan, chunks)?;
+    let tensor = backend.column(task)?;
     plan.record(|| what(spec, plan.rows));
     Ok(tensor)
 }
@@ -68,9 +57,10 @@ fn convert(
 ///
 /// # Errors
 /// For a value that a cast refuses; if the memory cannot be allocated.
-pub(super) fn new_column(spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>]) -> Result<Tensor> {
-    let buffer = fill_buffer(spec, plan, chunks)?;
-    let (shape, strides) = layout(spec, plan.rows)?;
+pub(super) fn new_column(task: ColumnTask<'_>) -> Result<Tensor> {
+    let buffer = fill_buffer(task)?;
+    let spec = task.spec;
+    let (shape, strides) = layout(spec, task.plan.rows)?;
     // SAFETY: `fill_buffer` wrote every element in the spec's dtype.
     unsafe { Tensor::from_host_buffer(buffer, spec.dtype(), shape, strides, spec.kept_field().cloned()) }
 }
@@ -82,7 +72,6 @@ pub(crate) fn what(spec: &Spec, rows: usize) -> String {
 
 /// Returns shape and strides of the result: contiguous rows, each with the spec's layout.
 pub(crate) fn layout(spec: &Spec, rows: usize) -> Result<(Dims, Dims)> {
-    let signed = |count: usize| i64::try_from(count).map_err(|_| Error::unsupported("a count beyond 64 bits"));
     let mut shape: Dims = smallvec![signed(rows)?];
     let mut strides: Dims = smallvec![signed(spec.row_elements())?];
     if !spec.inner_shape().is_empty() {
@@ -94,23 +83,17 @@ pub(crate) fn layout(spec: &Spec, rows: usize) -> Result<(Dims, Dims)> {
 
 /// Returns a view of the chunk's memory.
 fn view(spec: &Spec, plan: &Plan, chunk: &ColumnChunk<'_>) -> Result<Tensor> {
-    let (shape, strides) = layout(spec, plan.rows)?;
+    let layout = layout(spec, plan.rows)?;
     let decoded = plan.steps.iter().find(|step| step.action.is_decoding());
     if let Some(step) = decoded {
         copy_log::record(|| Copied { what: what(spec, plan.rows), why: step.action.to_string(), bytes: step.bytes });
     }
     let parts = TensorParts {
-        data: chunk.leaf.start(spec.element()).cast_mut(),
-        device: chunk.array.device(),
-        dtype: spec.dtype(),
-        shape,
-        strides,
-        owner: chunk.array.owner(),
         // A tensor without elements cannot be written.
         read_only: decoded.is_none() && plan.elements > 0,
         copied: decoded.is_some(),
-        readiness: chunk.array.readiness().cloned(),
         field: spec.kept_field().cloned(),
+        ..TensorParts::of_array(chunk.array, chunk.leaf.start(spec.element()), spec.dtype(), layout)
     };
     // SAFETY: import checked that the array has these elements, in memory that `owner` keeps alive and that Arrow
     // declares immutable; what was decoded was written for this tensor alone.
@@ -118,7 +101,7 @@ fn view(spec: &Spec, plan: &Plan, chunk: &ColumnChunk<'_>) -> Result<Tensor> {
 }
 
 /// Returns a new block with every element of all chunks in the spec's dtype, nulls filled.
-fn fill_buffer(spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>]) -> Result<HostBuffer> {
+fn fill_buffer(ColumnTask { spec, plan, chunks }: ColumnTask<'_>) -> Result<HostBuffer> {
     let itemsize = spec.dtype().itemsize();
     // The plan has checked the product.
     let mut buffer = HostBuffer::uninitialised(plan.elements.saturating_mul(itemsize))?;
@@ -164,7 +147,7 @@ pub(super) unsafe fn write_range(
 ///
 /// # Errors
 /// When memory cannot be had.
-pub(super) fn validity(spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>]) -> Result<Tensor> {
+pub(super) fn validity(ColumnTask { spec, plan, chunks }: ColumnTask<'_>) -> Result<Tensor> {
     let mut buffer = HostBuffer::uninitialised(plan.elements)?;
     let mut rest = buffer.as_uninit_mut();
     for chunk in chunks {

@@ -11,7 +11,7 @@ use super::threads::{in_rounds, threads};
 use crate::alloc::GrowingBuffer;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
-use crate::spec::{MatrixSpec, Spec};
+use crate::spec::{MatrixSpec, Spec, signed};
 use crate::tensor::Tensor;
 
 fn too_large() -> Error {
@@ -82,7 +82,6 @@ pub(crate) fn grown_validity(spec: &Spec, out: GrowingBuffer, rows: usize) -> Re
 /// # Errors
 /// When `out` has other bytes than so many rows have.
 pub(crate) fn grown_matrix(spec: &MatrixSpec, out: GrowingBuffer, rows: usize) -> Result<Tensor> {
-    let signed = |count: usize| i64::try_from(count).map_err(|_| Error::unsupported("a count beyond 64 bits"));
     let (rows, columns) = (signed(rows)?, signed(spec.width())?);
     // SAFETY: `append_matrix` wrote every byte, as elements of the matrix's dtype; fewer than the shape needs are refused.
     unsafe {

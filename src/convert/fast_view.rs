@@ -4,7 +4,6 @@ use arrow_schema::FieldRef;
 use smallvec::smallvec;
 
 use crate::arrow::DeviceArray;
-use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::spec::{CopyMode, NullPolicy, Options};
@@ -38,18 +37,8 @@ pub(crate) fn plain_view(
     if rows == 0 || !start.addr().is_multiple_of(dtype.alignment()) {
         return Ok(None);
     }
-    let parts = TensorParts {
-        data: start.cast_mut(),
-        device: Device::CPU,
-        dtype,
-        shape: smallvec![length],
-        strides: smallvec![1],
-        owner: chunk.owner(),
-        read_only: true,
-        copied: false,
-        readiness: None,
-        field: Some(field.clone()),
-    };
+    let parts = TensorParts::of_host(start.cast_mut(), dtype, (smallvec![length], smallvec![1]), chunk.owner());
+    let parts = TensorParts { field: Some(field.clone()), ..parts };
     // SAFETY: import checked that the array has these values, in host memory that `owner` keeps alive and that Arrow
     // declares immutable.
     let view = unsafe { Tensor::from_parts(parts) };

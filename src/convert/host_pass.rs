@@ -2,15 +2,14 @@
 
 use std::num::NonZero;
 
-use super::backend::Backend;
-use super::chunk::{ColumnChunk, MatrixColumns};
+use super::backend::{Backend, ColumnTask, MatrixTask};
+use super::chunk::ColumnChunk;
 use super::column::{new_column, validity};
 use super::matrix::{pack_matrix, write_matrix};
 use super::output::write_column;
 use super::validity_bits::with_bits;
 use crate::error::Result;
-use crate::plan::Plan;
-use crate::spec::{MatrixSpec, MemoryOrder, Spec};
+use crate::spec::Spec;
 use crate::tensor::{Output, Tensor};
 
 /// Passes over host memory.
@@ -26,55 +25,27 @@ impl Backend for HostPass {
         Ok(chunk.are_bools())
     }
 
-    fn column(&self, spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>]) -> Result<Tensor> {
-        new_column(spec, plan, chunks)
+    fn column(&self, task: ColumnTask<'_>) -> Result<Tensor> {
+        new_column(task)
     }
 
-    fn write_column(
-        &self,
-        spec: &Spec,
-        _: &Plan,
-        chunks: &[ColumnChunk<'_>],
-        out: &mut Output<'_>,
-        threads: Option<NonZero<usize>>,
-    ) -> Result<()> {
-        write_column(spec, chunks, out, threads.map(NonZero::get))
+    fn write_column(&self, task: ColumnTask<'_>, out: &mut Output<'_>, threads: Option<NonZero<usize>>) -> Result<()> {
+        write_column(task.spec, task.chunks, out, threads.map(NonZero::get))
     }
 
-    fn matrix(
-        &self,
-        spec: &MatrixSpec,
-        _: &Plan,
-        chunks: &[MatrixColumns<'_>],
-        memory_order: MemoryOrder,
-        threads: Option<NonZero<usize>>,
-    ) -> Result<Tensor> {
-        pack_matrix(spec, chunks, memory_order, threads.map(NonZero::get))
+    fn matrix(&self, task: MatrixTask<'_>) -> Result<Tensor> {
+        pack_matrix(task)
     }
 
-    fn write_matrix(
-        &self,
-        spec: &MatrixSpec,
-        _: &Plan,
-        chunks: &[MatrixColumns<'_>],
-        out: &mut Output<'_>,
-        threads: Option<NonZero<usize>>,
-    ) -> Result<()> {
-        write_matrix(spec, chunks, out, threads.map(NonZero::get))
+    fn write_matrix(&self, task: MatrixTask<'_>, out: &mut Output<'_>) -> Result<()> {
+        write_matrix(task, out)
     }
 
-    fn validity(&self, spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>]) -> Result<Tensor> {
-        validity(spec, plan, chunks)
+    fn validity(&self, task: ColumnTask<'_>) -> Result<Tensor> {
+        validity(task)
     }
 
-    fn matrix_validity(
-        &self,
-        spec: &MatrixSpec,
-        _: &Plan,
-        chunks: &[MatrixColumns<'_>],
-        memory_order: MemoryOrder,
-        threads: Option<NonZero<usize>>,
-    ) -> Result<Tensor> {
-        with_bits(chunks, |bits| pack_matrix(spec, bits, memory_order, threads.map(NonZero::get)))
+    fn matrix_validity(&self, task: MatrixTask<'_>) -> Result<Tensor> {
+        with_bits(task.chunks, |chunks| pack_matrix(MatrixTask { chunks, ..task }))
     }
 }

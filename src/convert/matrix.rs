@@ -2,10 +2,12 @@
 
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
+use std::num::NonZero;
 use std::ops::Range;
 
 use smallvec::smallvec;
 
+use super::backend::MatrixTask;
 use super::chunk::{MatrixColumns, PackedColumn};
 use super::column::write_range;
 use super::pack::{Isa, PackMisfit, Rows, pack_rows};
@@ -14,7 +16,7 @@ use super::wide::{write_wide, write_wide_columns};
 use crate::alloc::HostBuffer;
 use crate::arrow::DeviceArray;
 use crate::error::{Error, ErrorKind, Result};
-use crate::spec::{Dims, Element, MatrixSpec, MemoryOrder};
+use crate::spec::{Element, MatrixSpec, MemoryOrder, signed};
 use crate::tensor::{Output, Tensor, TensorParts};
 
 /// Returns a view of the columns' memory as a matrix, with `stride` bytes from one column to the next, as
@@ -26,22 +28,10 @@ pub(crate) fn view_matrix(spec: &MatrixSpec, columns: &MatrixColumns<'_>, stride
     let first = columns.columns.first().filter(|_| columns.column_stride(spec) == Some(stride));
     let first = first.ok_or_else(|| Error::internal("the columns do not lie as a matrix"))?;
     let element = spec.columns().first().map_or(Element::Bits, |(_, column)| column.element());
-    let mut strides: Dims = smallvec![1, signed(stride / spec.dtype().itemsize())?];
-    if columns.columns.len() == 1 {
-        strides = smallvec![1, 1];
-    }
-    let parts = TensorParts {
-        data: first.leaf.start(element).cast_mut(),
-        device: first.array.device(),
-        dtype: spec.dtype(),
-        shape: smallvec![signed(columns.rows)?, signed(columns.columns.len())?],
-        strides,
-        owner: first.array.owner(),
-        read_only: true,
-        copied: false,
-        readiness: first.array.readiness().cloned(),
-        field: None,
-    };
+    let count = columns.columns.len();
+    let stride = if count == 1 { 1 } else { signed(stride / spec.dtype().itemsize())? };
+    let layout = (smallvec![signed(columns.rows)?, signed(count)?], smallvec![1, stride]);
+    let parts = TensorParts::of_array(first.array, first.leaf.start(element), spec.dtype(), layout);
     // SAFETY: import checked that the array of structs, which `owner` is, has these columns of so many elements, in memory
     // that it keeps alive and that Arrow declares immutable; they lie `stride` bytes apart, none being changed.
     unsafe { Tensor::from_parts(parts) }
@@ -53,32 +43,19 @@ pub(crate) fn view_matrix(spec: &MatrixSpec, columns: &MatrixColumns<'_>, stride
 /// If the number of columns exceeds 64 bits.
 pub(crate) fn empty_matrix(spec: &MatrixSpec, chunk: &DeviceArray) -> Result<Tensor> {
     let columns = signed(spec.width())?;
-    let parts = TensorParts {
-        data: std::ptr::null_mut(),
-        device: chunk.device(),
-        dtype: spec.dtype(),
-        shape: smallvec![if columns == 0 { signed(chunk.len())? } else { 0 }, columns],
-        strides: smallvec![columns, 1],
-        owner: chunk.owner(),
-        read_only: true,
-        copied: false,
-        readiness: chunk.readiness().cloned(),
-        field: None,
-    };
+    let rows = if columns == 0 { signed(chunk.len())? } else { 0 };
+    let layout = (smallvec![rows, columns], smallvec![columns, 1]);
+    let parts = TensorParts::of_array(chunk, std::ptr::null(), spec.dtype(), layout);
     // SAFETY: it has no elements.
     unsafe { Tensor::from_parts(parts) }
 }
 
-/// Packs the chunks into a new tensor of shape `(rows, columns)`, column-major if `memory_order` is F, else row-major.
+/// Packs the chunks into a new tensor of shape `(rows, columns)`.
 ///
 /// # Errors
 /// If a cast refuses a value: names column and row. If an allocation fails.
-pub(super) fn pack_matrix(
-    spec: &MatrixSpec,
-    chunks: &[MatrixColumns<'_>],
-    memory_order: MemoryOrder,
-    asked: Option<usize>,
-) -> Result<Tensor> {
+pub(super) fn pack_matrix(task: MatrixTask<'_>) -> Result<Tensor> {
+    let MatrixTask { spec, chunks, memory_order, .. } = task;
     let too_large = || Error::new(ErrorKind::Memory, "the matrix is larger than memory can be");
     let rows = chunks.iter().try_fold(0_usize, |rows, chunk| rows.checked_add(chunk.rows)).ok_or_else(too_large)?;
     let bytes = rows.checked_mul(spec.row_bytes()).ok_or_else(too_large)?;
@@ -91,7 +68,7 @@ pub(super) fn pack_matrix(
     } else {
         MatrixTarget::Rows(Rows::in_buffer(&mut buffer, spec.row_bytes()))
     };
-    write(spec, chunks, target, threads(asked, bytes))?;
+    write(spec, chunks, target, threads(task.threads.map(NonZero::get), bytes))?;
     let shape = smallvec![signed(rows)?, signed(columns)?];
     // SAFETY: every row of every chunk was written in the matrix's dtype.
     unsafe { Tensor::from_host_buffer(buffer, spec.dtype(), shape, strides.into(), None) }
@@ -102,12 +79,8 @@ pub(super) fn pack_matrix(
 /// # Errors
 /// As [`pack_matrix`]; and if `out` has another dtype or shape, or has neither dense rows nor dense columns. What `out`
 /// holds is unspecified after an error.
-pub(crate) fn write_matrix(
-    spec: &MatrixSpec,
-    chunks: &[MatrixColumns<'_>],
-    out: &mut Output<'_>,
-    asked: Option<usize>,
-) -> Result<()> {
+pub(super) fn write_matrix(task: MatrixTask<'_>, out: &mut Output<'_>) -> Result<()> {
+    let MatrixTask { spec, chunks, .. } = task;
     let rows = chunks.iter().fold(0_usize, |rows, chunk| rows.saturating_add(chunk.rows));
     let (columns, size) = (spec.width(), spec.dtype().itemsize());
     let (stride, by_column) = matrix_stride(spec, rows, out)?;
@@ -123,7 +96,8 @@ pub(crate) fn write_matrix(
         // SAFETY: `Output` has checked that elements lie apart and are ours; each row has `columns` dense elements.
         MatrixTarget::Rows(unsafe { Rows::from_raw(start, stride, rows, spec.row_bytes()) })
     };
-    write(spec, chunks, target, threads(asked, rows.saturating_mul(spec.row_bytes())))
+    let bytes = rows.saturating_mul(spec.row_bytes());
+    write(spec, chunks, target, threads(task.threads.map(NonZero::get), bytes))
 }
 
 /// Returns the elements from one row, or column, of `out` to the next, and whether its columns are dense instead of its
@@ -376,8 +350,4 @@ fn misfit_of(columns: &[PackedColumn<'_>], found: PackMisfit, row: usize) -> Err
         Some(column) => found.misfit.error(column.spec, row).in_column(column.spec.field().name()),
         None => Error::internal("a value does not fit"),
     }
-}
-
-fn signed(count: usize) -> Result<i64> {
-    i64::try_from(count).map_err(|_| Error::unsupported("a count beyond 64 bits"))
 }

@@ -42,7 +42,7 @@ mod unpack;
 mod validity_bits;
 mod wide;
 
-pub(crate) use backend::Backend;
+pub(crate) use backend::{Backend, ColumnTask, MatrixTask};
 pub(crate) use bitmap::{pack_bools, pack_bools_into};
 pub(crate) use cast::misfit_error;
 pub(crate) use chunk::{ColumnChunk, MatrixColumns};

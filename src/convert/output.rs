@@ -11,7 +11,7 @@ use super::pack::{Isa, Rows};
 use super::threads::{for_each_part, threads};
 use crate::alloc::HostBuffer;
 use crate::error::{Error, Result};
-use crate::spec::{Dims, Spec};
+use crate::spec::{Dims, Spec, signed};
 use crate::tensor::Output;
 
 /// Bytes that are prepared together for strided rows.
@@ -53,8 +53,7 @@ pub(super) fn write_column(
 /// # Errors
 /// If `out` has another dtype, shape or layout.
 pub(crate) fn row_stride(spec: &Spec, rows: usize, out: &Output<'_>) -> Result<usize> {
-    let beyond = |_| Error::unsupported("a count beyond 64 bits");
-    let mut shape: Dims = Dims::from_slice(&[i64::try_from(rows).map_err(beyond)?]);
+    let mut shape: Dims = Dims::from_slice(&[signed(rows)?]);
     shape.extend_from_slice(spec.inner_shape());
     out.require(spec.dtype(), &shape)?;
     let (row_stride, inner) = out.strides().split_first().unwrap_or((&1, &[]));

@@ -11,7 +11,7 @@ use crate::alloc::HostBuffer;
 use crate::arrow::Mask;
 use crate::dtype::{DType, Kind};
 use crate::error::{Error, ErrorKind, Remedy, Result};
-use crate::spec::{Dims, Nulls, Spec, row_major_strides};
+use crate::spec::{Dims, Nulls, Spec, row_major_strides, signed};
 use crate::tensor::Tensor;
 
 /// Writes a matrix row by row, with its validity.
@@ -127,7 +127,6 @@ impl<'a> Padder<'a> {
         if self.written != self.rows {
             return Err(Error::internal(format!("{} rows of {}", self.written, self.rows)));
         }
-        let signed = |count: usize| i64::try_from(count).map_err(|_| Error::unsupported("a count beyond 64 bits"));
         let shape = Dims::from_slice(&[signed(self.rows)?, signed(self.length)?]);
         let strides = row_major_strides(&shape)?;
         let item = signed(self.spec.row_elements())?;

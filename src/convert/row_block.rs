@@ -15,7 +15,7 @@ use crate::alloc::{Owner, PooledBuffer};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
-use crate::spec::{Dims, MatrixSpec, Spec};
+use crate::spec::{Dims, MatrixSpec, Spec, signed};
 use crate::stream_order::Readiness;
 use crate::tensor::{Tensor, TensorParts};
 
@@ -35,7 +35,7 @@ impl RowLayout {
     /// A row of a matrix: the elements of each column.
     pub(crate) fn of_matrix(spec: &MatrixSpec) -> Result<Self> {
         let columns = spec.width();
-        let extent = i64::try_from(columns).map_err(|_| Error::unsupported("a count beyond 64 bits"))?;
+        let extent = signed(columns)?;
         Self::new(spec.dtype(), columns, smallvec![extent], smallvec![1], None)
     }
 
@@ -261,24 +261,14 @@ impl RowBlock {
     /// # Safety
     /// Where `place` says there are as many bytes of the rows, as long as the owner lives, and nobody else has them.
     pub(crate) unsafe fn into_tensor_by(self, place: impl FnOnce(PooledBuffer) -> Result<RowsPlace>) -> Result<Tensor> {
-        let signed = |count: usize| i64::try_from(count).map_err(|_| Error::unsupported("a count beyond 64 bits"));
         let (mut shape, mut strides): (Dims, Dims) =
             (smallvec![signed(self.rows)?], smallvec![signed(self.layout.elements)?]);
         shape.extend_from_slice(&self.layout.shape);
         strides.extend_from_slice(&self.layout.strides);
         let RowsPlace { data, device, owner, readiness } = place(self.memory)?;
-        let parts = TensorParts {
-            data,
-            device,
-            dtype: self.layout.dtype,
-            shape,
-            strides,
-            owner,
-            read_only: false,
-            copied: true,
-            readiness,
-            field: self.layout.field.clone(),
-        };
+        let parts = TensorParts::of_host(data, self.layout.dtype, (shape, strides), owner);
+        let field = self.layout.field.clone();
+        let parts = TensorParts { device, read_only: false, copied: true, readiness, field, ..parts };
         // SAFETY: the rows were written as elements of the dtype, `elements` of them each, which is what the strides of a spec
         // reach; at `data` they are alive as long as the owner, and nobody else has them (clauses of `# Safety`).
         unsafe { Tensor::from_parts(parts) }

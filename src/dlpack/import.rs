@@ -232,18 +232,9 @@ unsafe fn import<M: Deletable + 'static>(
     }
     let device = stream_order::located(Device::from(tensor.device), if empty { 0 } else { address });
     let readiness = Readiness::written(device).map(|readiness| owner.readiness.get_or_init(|| readiness).clone());
-    let parts = TensorParts {
-        data: tensor.data.cast::<u8>().with_addr(address),
-        device,
-        dtype,
-        shape,
-        strides,
-        owner,
-        read_only,
-        copied,
-        readiness,
-        field: None,
-    };
+    let data = tensor.data.cast::<u8>().with_addr(address);
+    let parts = TensorParts::of_host(data, dtype, (shape, strides), owner);
+    let parts = TensorParts { device, read_only, copied, readiness, ..parts };
     // SAFETY: the elements that shape and strides reach are the producer's memory, alive until `owner` calls its
     // deleter.
     let imported = unsafe { Tensor::from_parts(parts) }?.into_lent();

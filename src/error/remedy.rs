@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::conversions::from;
+
 /// Whose words a remedy uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(feature = "python"), allow(dead_code, reason = "nobody asks in Python without the feature"))]
@@ -332,16 +334,9 @@ impl fmt::Display for RemedyText<'_> {
     }
 }
 
-impl From<&str> for Remedy {
-    fn from(text: &str) -> Self {
-        Self::Text(text.to_owned())
-    }
-}
-
-impl From<String> for Remedy {
-    fn from(text: String) -> Self {
-        Self::Text(text)
-    }
+from! {
+    [] &str => Remedy, |text| Self::Text(text.to_owned());
+    [] String => Remedy, |text| Self::Text(text);
 }
 
 #[cfg(test)]

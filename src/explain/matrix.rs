@@ -10,9 +10,8 @@ use crate::spec::{CopyMode, MatrixOptions, MatrixSpec, Options, PossibleStep, Sp
 /// Explains a matrix that was planned.
 pub(super) fn explain_planned_matrix(device: Device, planned: &PlannedMatrix<'_>) -> Report {
     let spec = planned.spec();
-    let (plan, refusal, count) = (planned.plan(), planned.check_nulls().err(), i64::try_from(planned.plan().rows).ok());
+    let refusal = planned.check_nulls().err();
     let row = |(mut row, part): (ReportRow, Plan)| {
-        row.shape.first_mut().into_iter().for_each(|rows| *rows = count);
         row.take_column(&part);
         row.error = refusal.clone().filter(|error| error.column() == Some(row.column.as_str()));
         row.view = row.view && row.error.is_none();
@@ -20,8 +19,7 @@ pub(super) fn explain_planned_matrix(device: Device, planned: &PlannedMatrix<'_>
     };
     let (rows, mut whole) = described(spec, device);
     let rows = rows.into_iter().zip(planned.column_plans()).map(row).collect();
-    whole.shape.first_mut().into_iter().for_each(|rows| *rows = count);
-    whole.take(plan);
+    whole.take_rows(planned.plan());
     whole.refuse_values(planned.copy());
     whole.error = refusal;
     whole.view = (whole.view || whole.steps.is_empty()) && whole.error.is_none();

@@ -73,9 +73,7 @@ impl Report {
     pub fn bytes(&self) -> usize {
         self.rows.iter().chain(&self.transfer).fold(0, |bytes, row| bytes.saturating_add(row.bytes))
     }
-}
 
-impl Report {
     /// Both reports as one.
     pub(crate) fn and(mut self, other: Self) -> Self {
         self.rows.extend(other.rows);
@@ -144,9 +142,6 @@ impl ReportRow {
     /// When it will be refused, as far as the plan knows.
     pub(super) fn take_planned(&mut self, planned: &PlannedColumn<'_>) -> Result<()> {
         planned.check()?;
-        if let Some(rows) = self.shape.first_mut() {
-            *rows = i64::try_from(planned.plan().rows).ok();
-        }
         self.take_column(planned.plan());
         self.refuse_values(planned.copy());
         Ok(())
@@ -162,9 +157,15 @@ impl ReportRow {
         }
     }
 
+    /// As [`ReportRow::take`], of data at hand: the plan knows its rows.
+    pub(super) fn take_rows(&mut self, plan: &Plan) {
+        self.shape.first_mut().into_iter().for_each(|rows| *rows = i64::try_from(plan.rows).ok());
+        self.take(plan);
+    }
+
     /// As [`ReportRow::take`], of a column, which says of each step whether only values decide if it is needed.
     pub(super) fn take_column(&mut self, plan: &Plan) {
-        self.take(plan);
+        self.take_rows(plan);
         for (text, _) in self.steps.iter_mut().zip(&plan.steps).filter(|(_, step)| step.at_most) {
             text.push_str(", if there are any");
         }

@@ -7,7 +7,7 @@ use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::matrix::{PlannedResult, with_planned_result};
-use crate::plan::{Action, Plan};
+use crate::plan::Action;
 use crate::spec::{
     CopyMode, MatrixOptions, MatrixSpec, Options, PossibleStep, ResultKind, ResultSpec, Spec, unless_one_chunk,
 };
@@ -25,7 +25,7 @@ pub(crate) fn explain_result(result: &ResultSpec, device: Device, planned: &Plan
     match planned {
         PlannedResult::Column(planned) => single(result, device, |row| row.take_planned(planned)),
         PlannedResult::Validity(planned) => single(result, device, |row| {
-            row.take_validity(planned.plan());
+            row.take_rows(planned.plan());
             Ok(())
         }),
         PlannedResult::Matrix(planned) => in_group(result, explain_planned_matrix(device, planned)),
@@ -101,13 +101,5 @@ impl ReportRow {
         let decoding = decoded.filter(|spec| spec.decoded().is_some()).map(Action::decoding);
         let certain = |action: Action| PossibleStep { text: action.to_string(), only_if: None };
         self.set_possible(&decoding.into_iter().chain([Action::Unpack]).map(certain).collect::<Vec<_>>(), copy)
-    }
-
-    /// Sets what the plan of a validity says.
-    fn take_validity(&mut self, plan: &Plan) {
-        if let Some(rows) = self.shape.first_mut() {
-            *rows = i64::try_from(plan.rows).ok();
-        }
-        self.take(plan);
     }
 }

@@ -8,14 +8,14 @@ use super::pending_casts::{Casts, verify};
 use super::source::{KernelSource, is_gathered};
 use super::{Check, KernelTarget, Shape, TargetLayout, are_bools, pack, pack_into};
 use crate::arrow::{DeviceArray, Leaf};
-use crate::convert::{Backend, ColumnChunk, MatrixColumns, layout, matrix_stride, row_stride};
+use crate::convert::{Backend, ColumnChunk, ColumnTask, MatrixColumns, MatrixTask, layout, matrix_stride, row_stride};
 use crate::cuda::{MatrixLayout, is_cuda};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ffi::dlpack::DLDeviceType;
 use crate::plan::{Action, Placement, Plan, needs_copy};
-use crate::spec::{Element, MatrixSpec, MemoryOrder, Nulls, Spec};
+use crate::spec::{Element, MatrixSpec, MemoryOrder, Nulls, Spec, signed};
 use crate::stream_order::Readiness;
 use crate::tensor::{Output, Tensor};
 use crate::transfer::{Facts, read_to_host};
@@ -54,14 +54,8 @@ impl DeviceBackend<'_> {
     }
 
     /// Writes the sources as a matrix.
-    fn packed(
-        &self,
-        spec: &MatrixSpec,
-        plan: &Plan,
-        chunks: &[MatrixColumns<'_>],
-        sources: Option<Vec<Vec<KernelSource>>>,
-        memory_order: MemoryOrder,
-    ) -> Result<Tensor> {
+    fn packed(&self, task: MatrixTask<'_>, sources: Option<Vec<Vec<KernelSource>>>) -> Result<Tensor> {
+        let MatrixTask { spec, plan, chunks, memory_order, .. } = task;
         let mut sources = self.require(plan, sources)?;
         sources.retain(|columns| !columns.is_empty());
         let joined = self.joined(arrays(chunks))?;
@@ -69,7 +63,6 @@ impl DeviceBackend<'_> {
         let shape = Shape { rows: plan.rows, columns: spec.width(), dtype: spec.dtype(), is_row_major };
         let mut written = pack(&joined, &sources, shape)?;
         self.verify(spec.columns().iter().map(|(_, column)| column), written.check.take())?;
-        let signed = |count: usize| i64::try_from(count).map_err(|_| Error::unsupported("a count beyond 64 bits"));
         let (rows, count) = (signed(plan.rows)?, signed(spec.width())?);
         let strides = if is_row_major { smallvec![count, 1] } else { smallvec![1, rows] };
         written.tensor(spec.dtype(), (smallvec![rows, count], strides), None)
@@ -97,7 +90,7 @@ impl Backend for DeviceBackend<'_> {
         }
     }
 
-    fn column(&self, spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>]) -> Result<Tensor> {
+    fn column(&self, ColumnTask { spec, plan, chunks }: ColumnTask<'_>) -> Result<Tensor> {
         let sources = self.require(plan, column_sources(spec, chunks))?;
         let joined = self.joined(chunks.iter().map(|chunk| chunk.array))?;
         let mut written = pack(&joined, &sources, column_shape(spec, plan))?;
@@ -105,14 +98,8 @@ impl Backend for DeviceBackend<'_> {
         written.tensor(spec.dtype(), layout(spec, plan.rows)?, spec.kept_field().cloned())
     }
 
-    fn write_column(
-        &self,
-        spec: &Spec,
-        plan: &Plan,
-        chunks: &[ColumnChunk<'_>],
-        out: &mut Output<'_>,
-        _: Option<NonZero<usize>>,
-    ) -> Result<()> {
+    fn write_column(&self, task: ColumnTask<'_>, out: &mut Output<'_>, _: Option<NonZero<usize>>) -> Result<()> {
+        let ColumnTask { spec, plan, chunks } = task;
         let readiness = out.require_device(self.readiness.device())?;
         let stride = row_stride(spec, plan.rows, out)?;
         if plan.elements == 0 {
@@ -133,25 +120,12 @@ impl Backend for DeviceBackend<'_> {
         self.verify([spec], check)
     }
 
-    fn matrix(
-        &self,
-        spec: &MatrixSpec,
-        plan: &Plan,
-        chunks: &[MatrixColumns<'_>],
-        memory_order: MemoryOrder,
-        _: Option<NonZero<usize>>,
-    ) -> Result<Tensor> {
-        self.packed(spec, plan, chunks, matrix_sources(spec, chunks), memory_order)
+    fn matrix(&self, task: MatrixTask<'_>) -> Result<Tensor> {
+        self.packed(task, matrix_sources(task.spec, task.chunks))
     }
 
-    fn write_matrix(
-        &self,
-        spec: &MatrixSpec,
-        plan: &Plan,
-        chunks: &[MatrixColumns<'_>],
-        out: &mut Output<'_>,
-        _: Option<NonZero<usize>>,
-    ) -> Result<()> {
+    fn write_matrix(&self, task: MatrixTask<'_>, out: &mut Output<'_>) -> Result<()> {
+        let MatrixTask { spec, plan, chunks, .. } = task;
         let readiness = out.require_device(self.readiness.device())?;
         let (stride, by_column) = matrix_stride(spec, plan.rows, out)?;
         if plan.elements == 0 {
@@ -171,7 +145,7 @@ impl Backend for DeviceBackend<'_> {
         self.verify(spec.columns().iter().map(|(_, column)| column), check)
     }
 
-    fn validity(&self, spec: &Spec, plan: &Plan, chunks: &[ColumnChunk<'_>]) -> Result<Tensor> {
+    fn validity(&self, ColumnTask { spec, plan, chunks }: ColumnTask<'_>) -> Result<Tensor> {
         let filled = chunks.iter().filter(|chunk| chunk.leaf.elements > 0);
         let sources = filled.map(|chunk| Some(vec![validity_source(spec, &chunk.leaf)?])).collect();
         let sources = self.require(plan, sources)?;
@@ -180,20 +154,13 @@ impl Backend for DeviceBackend<'_> {
         pack(&joined, &sources, shape)?.tensor(DType::Bool, layout(spec, plan.rows)?, None)
     }
 
-    fn matrix_validity(
-        &self,
-        spec: &MatrixSpec,
-        plan: &Plan,
-        chunks: &[MatrixColumns<'_>],
-        memory_order: MemoryOrder,
-        _: Option<NonZero<usize>>,
-    ) -> Result<Tensor> {
+    fn matrix_validity(&self, task: MatrixTask<'_>) -> Result<Tensor> {
         let sources = |chunk: &MatrixColumns<'_>| {
-            let columns = spec.columns().iter().zip(&chunk.columns);
+            let columns = task.spec.columns().iter().zip(&chunk.columns);
             columns.map(|((_, spec), column)| validity_source(spec, &column.leaf)).collect()
         };
-        let sources = chunks.iter().filter(|chunk| chunk.rows > 0).map(sources).collect();
-        self.packed(spec, plan, chunks, sources, memory_order)
+        let sources = task.chunks.iter().filter(|chunk| chunk.rows > 0).map(sources).collect();
+        self.packed(task, sources)
     }
 }
 

@@ -20,7 +20,7 @@ use crate::copy_log::Copied;
 use crate::device::Device;
 use crate::error::{Error, Remedy, Result};
 use crate::ffi::dlpack::DLDeviceType;
-use crate::matrix::{MatrixChunk, after};
+use crate::matrix::MatrixChunk;
 use crate::spec::{Conversion, Options, ResultKind, ResultSpec, Selection, Spec};
 use crate::tensor::Tensor;
 
@@ -339,7 +339,7 @@ impl Prepared {
                 block.append_matrix(spec, &columns, first, convert::threads(threads.map(NonZero::get), bytes))
             }
             (GroupPart::Matrix(chunk), ResultKind::Validity(spec)) => {
-                let columns = chunk.columns(spec, rows).map_err(|error| after(error, row))?;
+                let columns = chunk.columns(spec, rows).map_err(|error| error.behind(row))?;
                 let bytes = rows.len().saturating_mul(self.layout.bytes());
                 let threads = convert::threads(threads.map(NonZero::get), bytes);
                 with_bits(std::slice::from_ref(&columns), |bits| {
@@ -348,7 +348,7 @@ impl Prepared {
             }
             (GroupPart::Column(array), ResultKind::Column { spec, .. } | ResultKind::ColumnValidity { spec, .. }) => {
                 let array = array.clipped(rows);
-                let named = |error: Error| after(error, first).in_column(spec.field().name());
+                let named = |error: Error| error.behind(first).in_column(spec.field().name());
                 let leaf = array.view().leaf(spec).map_err(named)?;
                 let mask = leaf.logical_mask(&array).map_err(named)?;
                 let chunk = ColumnChunk { leaf, mask, array: &array };

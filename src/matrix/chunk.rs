@@ -116,7 +116,7 @@ impl MatrixChunk {
             };
             let leaf = view.leaf(spec)?;
             let mask = if array.readiness().is_none() { leaf.logical_mask(array) } else { Ok(None) };
-            let mask = mask.map_err(|error| after(error, rows.start).in_column(spec.field().name()))?;
+            let mask = mask.map_err(|error| error.behind(rows.start).in_column(spec.field().name()))?;
             columns.push(ColumnChunk { leaf, mask, array });
         }
         Ok(MatrixColumns { rows: rows.len(), columns, is_plain })
@@ -136,12 +136,12 @@ impl MatrixChunk {
         if rows.end > self.rows() {
             return Err(Error::internal(format!("rows {rows:?} of a chunk of {}", self.rows())));
         }
-        let columns = self.columns(spec, rows).map_err(|error| after(error, row))?;
+        let columns = self.columns(spec, rows).map_err(|error| error.behind(row))?;
         let first = row.saturating_add(rows.start);
         check_matrix_nulls(spec, std::slice::from_ref(&columns)).map_err(|error| {
             let named = |(_, column): &&(usize, Spec)| Some(column.field().name().as_str()) == error.column();
             let column = spec.columns().iter().find(named).filter(|_| error.kind() == ErrorKind::Null);
-            let error = after(error, first);
+            let error = error.behind(first);
             column.map_or(error.clone(), |(_, column)| error.remedy_is(remedy_of_passing_rows(column)))
         })?;
         Ok(columns)
@@ -155,18 +155,10 @@ impl MatrixChunk {
 pub(super) fn all_columns<'a>(spec: &MatrixSpec, chunks: &'a [MatrixChunk]) -> Result<(Vec<MatrixColumns<'a>>, usize)> {
     let (mut all, mut rows) = (fallible::with_room(chunks.len())?, 0_usize);
     for chunk in chunks {
-        all.push(chunk.columns(spec, &(0..chunk.rows())).map_err(|error| after(error, rows))?);
+        all.push(chunk.columns(spec, &(0..chunk.rows())).map_err(|error| error.behind(rows))?);
         rows = rows.saturating_add(chunk.rows());
     }
     Ok((all, rows))
-}
-
-/// The error, its row counted from further ahead.
-pub(crate) fn after(error: Error, rows: usize) -> Error {
-    match error.row() {
-        Some(row) => error.at_row(rows.saturating_add(row)),
-        None => error,
-    }
 }
 
 #[cfg(test)]

@@ -6,11 +6,10 @@ use super::chunk::MatrixChunk;
 use super::planned::check_matrix_rows;
 use super::planned_result::{columns_at, with_planned_result};
 use super::to_tensor::convert_matrix;
-use super::worker::Worker;
 use crate::arrow::DeviceArray;
-use crate::column::{Runner, Shared, add_unknowns, check_rows, check_types, convert_chunks};
+use crate::column::{Runner, Shared, add_unknowns, check_rows, check_types, convert_chunks, in_turn};
 use crate::error::{Error, Result};
-use crate::kernels::{Casts, gathers_on};
+use crate::kernels::gathers_on;
 use crate::spec::{MatrixOptions, ResultKind, ResultSpec, Spec};
 use crate::tensor::Tensor;
 use crate::transfer::{Facts, Unknowns};
@@ -24,13 +23,13 @@ pub(crate) fn convert_result(
     chunks: &[DeviceArray],
     matrix: &MatrixOptions,
     shared: Shared<'_>,
-    (runner, worker): (&Runner<'_>, &Worker<'_>),
+    runner: &Runner<'_>,
 ) -> Result<Tensor> {
     match &result.kind {
         ResultKind::Validity(_) | ResultKind::ColumnValidity { .. } => {
-            with_planned_result(result, chunks, matrix, |mut planned| planned.run(shared, (runner, worker)))
+            with_planned_result(result, chunks, matrix, |mut planned| planned.run(shared, runner))
         }
-        ResultKind::Matrix(spec) => convert_matrix(spec, chunks, matrix, shared, worker),
+        ResultKind::Matrix(spec) => convert_matrix(spec, chunks, matrix, shared, runner),
         ResultKind::Column { position, spec, options } => {
             convert_chunks(spec, &columns_at(chunks, *position), options, shared, runner)
         }
@@ -53,37 +52,20 @@ pub(crate) fn each_result<E: From<Error>>(
     check_types(field, chunks)?;
     // What the host has to know of data on a device, it reads with one wait.
     let facts = read_results(chunks, results)?;
-    // And whether the values of casts fit, with another one.
-    let casts = DeviceArray::readiness_of(chunks).map(|_| Casts::default());
-    let mut made = Vec::new();
-    // Of results behind the one that failed, another may be wrong in a lower row.
-    let lowest = |error: Error, failed: usize| {
-        results.iter().skip(failed.saturating_add(1)).fold(error, |lowest: Error, result| {
-            let before = DeviceArray::first_rows(chunks, lowest.row().unwrap_or(0));
-            let checked = match &result.kind {
-                ResultKind::Matrix(spec) => check_matrix_rows(spec, &before, matrix),
-                // No value of a bitmap is refused.
-                ResultKind::Validity(_) | ResultKind::ColumnValidity { .. } => Ok(()),
-                ResultKind::Column { position, spec, .. } => check_rows(spec, &columns_at(&before, *position)),
-            };
-            let error = checked.map_err(|error| result.in_group(error)).err();
-            error.filter(|error| error.is_lower_than(&lowest)).unwrap_or(lowest)
-        })
+    let convert = |(number, result): (usize, &ResultSpec), shared: Shared<'_>| {
+        convert(number, result, shared).map_err(|error| result.in_group(error))
     };
-    for (number, result) in results.iter().enumerate() {
-        let tensor = convert(number, result, Shared { facts: facts.as_ref(), casts: casts.as_ref() });
-        match (tensor, &casts) {
-            (Ok(tensor), Some(_)) => made.push((result, tensor)),
-            (Err(error), Some(casts)) => {
-                // What is wrong with a result before it comes first.
-                casts.verify()?;
-                return Err(result.in_group(error).into());
-            }
-            (tensor, None) => take(result, tensor.map_err(|error| lowest(result.in_group(error), number))?)?,
-        }
-    }
-    casts.map_or(Ok(()), |casts| casts.verify())?;
-    made.into_iter().try_for_each(|(result, tensor)| take(result, tensor))
+    let check = |(_, result): (usize, &ResultSpec), chunks: &[DeviceArray]| {
+        let checked = match &result.kind {
+            ResultKind::Matrix(spec) => check_matrix_rows(spec, chunks, matrix),
+            // No value of a bitmap is refused.
+            ResultKind::Validity(_) | ResultKind::ColumnValidity { .. } => Ok(()),
+            ResultKind::Column { position, spec, .. } => check_rows(spec, &columns_at(chunks, *position)),
+        };
+        checked.map_err(|error| result.in_group(error))
+    };
+    let take = |(_, result): (usize, &ResultSpec), tensor| take(result, tensor);
+    in_turn(chunks, results.iter().enumerate(), facts.as_ref(), convert, check, |error| error, take)
 }
 
 /// Finds what the host has to know of groups of columns of a chunk on a device, together; `None` of host memory.

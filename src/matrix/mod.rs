@@ -10,9 +10,8 @@ mod to_arrow;
 mod to_tensor;
 mod to_validity;
 mod validity;
-mod worker;
 
-pub(crate) use chunk::{MatrixChunk, after};
+pub(crate) use chunk::MatrixChunk;
 pub(crate) use groups::{convert_result, each_result};
 pub(crate) use planned::PlannedMatrix;
 pub(crate) use planned_result::{PlannedResult, ResultChunks, with_planned_result};
@@ -21,4 +20,3 @@ pub(crate) use streamed::{Read, read};
 pub(crate) use to_arrow::check_matrix;
 pub use to_arrow::{ColumnOptions, matrix_to_arrow};
 pub(crate) use to_tensor::{convert_matrix, write_matrix};
-pub(crate) use worker::{Worker, by, work_here};

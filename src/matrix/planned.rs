@@ -1,13 +1,11 @@
 //! [`PlannedMatrix`]: a matrix with its plan, and chunks that are ready to be read.
 
-use std::num::NonZero;
 use std::ops::Range;
 
 use super::chunk::{MatrixChunk, all_columns};
-use super::worker::{Worker, by};
 use crate::arrow::DeviceArray;
-use crate::column::{Shared, read_nulls, refuse_known, shared_dictionary};
-use crate::convert::{Backend, MatrixColumns, check_matrix, check_matrix_nulls, empty_matrix, view_matrix};
+use crate::column::{Runner, Shared, by, read_nulls, refuse_known, shared_dictionary};
+use crate::convert::{Backend, MatrixColumns, MatrixTask, check_matrix, check_matrix_nulls, empty_matrix, view_matrix};
 use crate::error::Result;
 use crate::kernels::matrix_placement;
 use crate::plan::{ChunkSize, MatrixData, Placement, Plan};
@@ -178,15 +176,15 @@ impl<'a> PlannedMatrix<'a> {
         check_matrix_nulls(self.spec, &self.chunks)
     }
 
-    /// The matrix; its last step is run by `worker`.
+    /// The matrix; its last step is run by `runner`.
     ///
     /// # Errors
     /// For a null that is refused, a value that a cast cannot take, bytes that are no booleans where no copy is allowed;
     /// when memory cannot be had.
-    pub(crate) fn run(&mut self, shared: Shared<'_>, worker: &Worker<'_>) -> Result<Tensor> {
+    pub(crate) fn run(&mut self, shared: Shared<'_>, runner: &Runner<'_>) -> Result<Tensor> {
         self.read_device(shared.facts)?;
         let this = &*self;
-        by(worker, this.plan.bytes, || this.convert(shared))
+        by(runner, this.plan.bytes, || this.convert(shared))
     }
 
     fn convert(&self, shared: Shared<'_>) -> Result<Tensor> {
@@ -210,24 +208,22 @@ impl<'a> PlannedMatrix<'a> {
             }
             // What was to be a view has the order that the view has.
             let memory_order = if self.view.is_some() { MemoryOrder::F } else { self.options.memory_order };
-            let tensor = backend.matrix(self.spec, &self.plan, &self.chunks, memory_order, self.threads())?;
+            let tensor = backend.matrix(MatrixTask { memory_order, ..self.task() })?;
             record(self.spec, &self.plan);
             Ok(tensor)
         })
     }
 
-    /// Writes the matrix into memory of somebody else's; its last step is run by `worker`.
+    /// Writes the matrix into memory of somebody else's; its last step is run by `runner`.
     ///
     /// # Errors
     /// As [`PlannedMatrix::run`]; when `out` has another dtype or shape, its elements lie neither row by row nor column by column.
-    pub(super) fn write(&mut self, out: &mut Output<'_>, worker: &Worker<'_>) -> Result<()> {
+    pub(super) fn write(&mut self, out: &mut Output<'_>, runner: &Runner<'_>) -> Result<()> {
         self.read_device(None)?;
         let this = &*self;
-        by(worker, this.plan.bytes, || {
+        by(runner, this.plan.bytes, || {
             this.check_nulls()?;
-            Shared::default().with_backend(this.readiness, |backend| {
-                backend.write_matrix(this.spec, &this.plan, &this.chunks, out, this.threads())
-            })?;
+            Shared::default().with_backend(this.readiness, |backend| backend.write_matrix(this.task(), out))?;
             record(this.spec, &this.plan);
             Ok(())
         })
@@ -243,8 +239,10 @@ impl<'a> PlannedMatrix<'a> {
         Ok(true)
     }
 
-    fn threads(&self) -> Option<NonZero<usize>> {
-        self.options.threads
+    /// What a backend makes the matrix of.
+    fn task(&self) -> MatrixTask<'_> {
+        let &MatrixOptions { memory_order, threads, .. } = self.options;
+        MatrixTask { spec: self.spec, plan: &self.plan, chunks: &self.chunks, memory_order, threads }
     }
 }
 

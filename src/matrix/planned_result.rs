@@ -3,7 +3,6 @@
 use super::chunk::MatrixChunk;
 use super::planned::{PlannedMatrix, decode_chunks};
 use super::to_validity::{PlannedValidity, decode_matrix_validity, decode_validity};
-use super::worker::Worker;
 use crate::arrow::DeviceArray;
 use crate::column::{ColumnRef, PlannedColumn, Runner, Shared, check_types, columns, decode_column};
 use crate::convert::check_environment;
@@ -87,10 +86,10 @@ impl<'a> PlannedResult<'a> {
     ///
     /// # Errors
     /// For a null that is refused, and a value that a cast cannot take; when memory cannot be had, or a driver fails.
-    pub(crate) fn run(&mut self, shared: Shared<'_>, (runner, worker): (&Runner<'_>, &Worker<'_>)) -> Result<Tensor> {
+    pub(crate) fn run(&mut self, shared: Shared<'_>, runner: &Runner<'_>) -> Result<Tensor> {
         match self {
             Self::Column(planned) => planned.run(shared, runner),
-            Self::Matrix(planned) => planned.run(shared, worker),
+            Self::Matrix(planned) => planned.run(shared, runner),
             Self::Validity(planned) => planned.run(),
         }
     }

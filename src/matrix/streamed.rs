@@ -6,7 +6,7 @@ use std::num::NonZero;
 use arrow_schema::{DataType, FieldRef};
 use smallvec::SmallVec;
 
-use super::chunk::{MatrixChunk, after};
+use super::chunk::MatrixChunk;
 use super::planned::{PlannedMatrix, record};
 use super::to_validity::{record_column_validity, record_validity};
 use crate::alloc::{GrowingBuffer, fallible};
@@ -239,7 +239,7 @@ impl One<'_> {
         match &part.kind {
             ResultKind::Matrix(spec) | ResultKind::Validity(spec) => {
                 let appended = self.append_matrix(spec, arrays, options);
-                appended.map_err(|error| part.in_group(after(error, before)))
+                appended.map_err(|error| part.in_group(error.behind(before)))
             }
             ResultKind::Column { position, spec, .. } => {
                 let mut row = before;
@@ -260,7 +260,7 @@ impl One<'_> {
         let chunks = arrays.iter().map(|array| MatrixChunk::new(spec, array)).collect::<Result<Vec<_>>>()?;
         let (mut columns, mut row) = (fallible::with_room(chunks.len())?, 0_usize);
         for chunk in &chunks {
-            columns.push(chunk.columns(spec, &(0..chunk.rows())).map_err(|error| after(error, row))?);
+            columns.push(chunk.columns(spec, &(0..chunk.rows())).map_err(|error| error.behind(row))?);
             row = row.saturating_add(chunk.rows());
         }
         self.count(spec, &columns);
@@ -291,8 +291,8 @@ impl One<'_> {
     fn append_column(&mut self, spec: &Spec, column: ColumnRef<'_>, row: usize) -> Result<()> {
         let decoded = spec.decoded().map(|field| column.decode(spec, field)).transpose()?;
         let column = decoded.as_ref().map_or(column, ColumnRef::whole);
-        let chunk = column.chunk(spec).map_err(|error| after(error, row))?;
-        check_nulls(spec, [&chunk]).map_err(|error| after(error, row))?;
+        let chunk = column.chunk(spec).map_err(|error| error.behind(row))?;
+        check_nulls(spec, [&chunk]).map_err(|error| error.behind(row))?;
         self.sizes.push(chunk.size(spec));
         append_column(spec, &chunk, row, &mut self.out)
     }

@@ -15,9 +15,9 @@ use crate::convert::split_rows;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::plan::{Placement, Plan};
-use crate::spec::CopyMode;
 #[cfg(feature = "python")]
 use crate::spec::all_or_errors;
+use crate::spec::{CopyMode, setters};
 use crate::stream_order::Readiness;
 use crate::tensor::{Owner, Tensor};
 
@@ -40,39 +40,12 @@ pub struct ColumnOptions {
 }
 
 impl ColumnOptions {
-    /// A bool for each row, or for each element of each row: whether it is valid.
-    #[must_use]
-    pub fn validity(mut self, validity: Tensor) -> Self {
-        self.validity = Some(validity);
-        self
-    }
-
-    /// The type that each column is returned in, exactly; `None` is its own.
-    #[must_use]
-    pub fn types(mut self, types: Vec<Option<FieldRef>>) -> Self {
-        self.types = types;
-        self
-    }
-
-    /// The metadata of the batch's schema.
-    #[must_use]
-    pub fn metadata(mut self, metadata: HashMap<String, String>) -> Self {
-        self.metadata = metadata;
-        self
-    }
-
-    /// Whether elements may be copied, or must be.
-    #[must_use]
-    pub fn copy(mut self, copy: CopyMode) -> Self {
-        self.copy = copy;
-        self
-    }
-
-    /// How many threads copy.
-    #[must_use]
-    pub fn threads(mut self, threads: NonZero<usize>) -> Self {
-        self.threads = Some(threads);
-        self
+    setters! { ColumnOptions:
+        pub validity: Tensor;
+        pub types: Vec<Option<FieldRef>>;
+        pub metadata: HashMap<String, String>;
+        pub copy: CopyMode;
+        pub threads: NonZero<usize>;
     }
 }
 

@@ -2,9 +2,8 @@
 
 use super::chunk::MatrixChunk;
 use super::planned::{PlannedMatrix, decode_chunks, what};
-use super::worker::{Worker, by, unless_quick, work_here};
 use crate::arrow::{DeviceArray, PlainColumns};
-use crate::column::{Shared, check_types, overlap, require_copy, require_host};
+use crate::column::{Runner, Shared, by, check_types, overlap, require_copy, require_host, run_here, unless_quick};
 use crate::convert::{check_environment, is_small, matrix_stride, pack_small, write_small};
 use crate::copy_log;
 use crate::cuda::is_cuda;
@@ -13,30 +12,30 @@ use crate::plan::{MatrixData, Plan};
 use crate::spec::{CopyMode, MatrixOptions, MatrixSpec, MemoryOrder};
 use crate::tensor::{Output, Tensor};
 
-/// Converts the columns of a spec into a matrix of shape `(rows, columns)`, the last step by `worker`.
+/// Converts the columns of a spec into a matrix of shape `(rows, columns)`, the last step by `runner`.
 pub(crate) fn convert_matrix(
     spec: &MatrixSpec,
     chunks: &[DeviceArray],
     options: &MatrixOptions,
     shared: Shared<'_>,
-    worker: &Worker<'_>,
+    runner: &Runner<'_>,
 ) -> Result<Tensor> {
     check_environment()?;
     check_types(spec.field(), chunks)?;
     if options.memory_order == MemoryOrder::C
         && options.copy != CopyMode::Never
         && let Some(columns) = small(spec, chunks)
-        && let Some(tensor) = unless_quick(worker, bytes_of(spec, chunks), || pack_small(&columns))?
+        && let Some(tensor) = unless_quick(runner, bytes_of(spec, chunks), || pack_small(&columns))?
     {
         record_small(spec, columns.rows(), options);
         return Ok(tensor);
     }
-    let convert = |worker: &Worker<'_>| {
+    let convert = |runner: &Runner<'_>| {
         let chunks = decode_chunks(spec, chunks, options)?;
-        PlannedMatrix::new(spec, &chunks, options, true)?.run(shared, worker)
+        PlannedMatrix::new(spec, &chunks, options, true)?.run(shared, runner)
     };
     // Decoding moves bytes too: as many as these, if nothing refuses it.
-    if spec.is_decoded() { by(worker, bytes_of(spec, chunks), || convert(&work_here)) } else { convert(worker) }
+    if spec.is_decoded() { by(runner, bytes_of(spec, chunks), || convert(&run_here)) } else { convert(runner) }
 }
 
 /// As [`convert_matrix`], into memory that is there: of the matrix's shape and dtype, row-major or column-major, with any distance
@@ -46,7 +45,7 @@ pub(crate) fn write_matrix(
     chunks: &[DeviceArray],
     options: &MatrixOptions,
     out: &mut Output<'_>,
-    worker: &Worker<'_>,
+    runner: &Runner<'_>,
 ) -> Result<()> {
     check_environment()?;
     check_types(spec.field(), chunks)?;
@@ -63,20 +62,20 @@ pub(crate) fn write_matrix(
         }
     }
     if let Some(columns) = small(spec, chunks)
-        && unless_quick(worker, bytes_of(spec, chunks), || Ok(write_small(&columns, out)))?
+        && unless_quick(runner, bytes_of(spec, chunks), || Ok(write_small(&columns, out)))?
     {
         record_small(spec, columns.rows(), options);
         return Ok(());
     }
     let memory_order = if out.is_column_major() { MemoryOrder::F } else { MemoryOrder::C };
     let options = &MatrixOptions { memory_order, ..options.clone() };
-    let mut write = |worker: &Worker<'_>| {
+    let mut write = |runner: &Runner<'_>| {
         let chunks = decode_chunks(spec, chunks, options)?;
         let mut planned = PlannedMatrix::new(spec, &chunks, options, false)?;
         check_overlap(spec, &chunks, &planned, out)?;
-        planned.write(out, worker)
+        planned.write(out, runner)
     };
-    if spec.is_decoded() { by(worker, bytes_of(spec, chunks), || write(&work_here)) } else { write(worker) }
+    if spec.is_decoded() { by(runner, bytes_of(spec, chunks), || write(&run_here)) } else { write(runner) }
 }
 
 /// The columns of a small matrix that are written as they lie, which no other step stands before: nothing is null, cast,

@@ -6,7 +6,7 @@ use super::chunk::{MatrixChunk, all_columns};
 use super::planned::decode_chunks;
 use crate::arrow::DeviceArray;
 use crate::column::{ColumnRef, Shared, decode_column, read_chunks, readiness_of};
-use crate::convert::{ColumnChunk, MatrixColumns, what};
+use crate::convert::{ColumnChunk, ColumnTask, MatrixColumns, MatrixTask, what};
 use crate::error::{Remedy, Result};
 use crate::kernels::validity_placement;
 use crate::plan::{Action, MatrixData, Placement, Plan, needs_copy};
@@ -71,10 +71,12 @@ impl<'a> PlannedValidity<'a> {
         let Self { plan, elements, readiness } = self;
         let made = Shared::default().with_backend(*readiness, |backend| match elements {
             Elements::Column(spec, chunks) => {
-                backend.validity(spec, plan, chunks).map_err(|error| error.in_column(spec.field().name()))
+                let made = backend.validity(ColumnTask { spec, plan, chunks });
+                made.map_err(|error| error.in_column(spec.field().name()))
             }
             Elements::Matrix(spec, chunks, options) => {
-                backend.matrix_validity(spec, plan, chunks, options.memory_order, options.threads)
+                let MatrixOptions { memory_order, threads, .. } = **options;
+                backend.matrix_validity(MatrixTask { spec, plan, chunks, memory_order, threads })
             }
         })?;
         match elements {

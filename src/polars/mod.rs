@@ -54,7 +54,7 @@ use arrow_schema::FieldRef;
 use polars_core::prelude::{ChunkedArray, Column, DataFrame, IntoSeries, PolarsDataType, Series};
 
 use crate::arrow::{Chunks, DeviceArray};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, try_from};
 
 pub use export::{matrix_to_frame, tensor_to_series, to_frame, to_series};
 pub use stream::{stream, try_stream};
@@ -105,22 +105,13 @@ pub fn from_frame(frame: &DataFrame) -> Result<(FieldRef, Vec<DeviceArray>)> {
     Ok((field, chunks))
 }
 
-impl TryFrom<&Series> for Chunks<'_> {
-    type Error = Error;
-
+try_from! {
     /// As [`from_series`].
-    fn try_from(series: &Series) -> Result<Self> {
-        from_series(series).map(Self::from)
-    }
-}
-
-impl TryFrom<&Column> for Chunks<'_> {
-    type Error = Error;
-
+    [] &Series => Chunks<'_>, |series| from_series(series).map(Self::from);
     /// As [`from_series`], of the column's series. Polars writes out a column that repeats one value, which is logged.
-    fn try_from(column: &Column) -> Result<Self> {
-        from_series(materialised(column)?).map(Self::from)
-    }
+    [] &Column => Chunks<'_>, |column| from_series(materialised(column)?).map(Self::from);
+    /// As [`from_frame`].
+    [] &DataFrame => Chunks<'_>, |frame| from_frame(frame).map(Self::from);
 }
 
 impl<T: PolarsDataType> TryFrom<&ChunkedArray<T>> for Chunks<'_>
@@ -132,14 +123,5 @@ where
     /// As [`from_chunked`].
     fn try_from(array: &ChunkedArray<T>) -> Result<Self> {
         from_chunked(array).map(Self::from)
-    }
-}
-
-impl TryFrom<&DataFrame> for Chunks<'_> {
-    type Error = Error;
-
-    /// As [`from_frame`].
-    fn try_from(frame: &DataFrame) -> Result<Self> {
-        from_frame(frame).map(Self::from)
     }
 }

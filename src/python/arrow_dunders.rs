@@ -1,7 +1,7 @@
 //! The Arrow dunders of every class.
 
 use arrow_schema::FieldRef;
-use pyo3::exceptions::{PyNotImplementedError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyNotImplementedError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -9,6 +9,7 @@ use super::capsule::{
     array_capsule, device_array_capsule, device_stream_capsule, schema_capsule, schema_from_capsule, stream_capsule,
 };
 use super::device;
+use super::words::Words;
 use crate::arrow::{DeviceArray, DeviceArrayStream};
 use crate::convert::{check_request_on, request_field};
 use crate::device::Device;
@@ -124,12 +125,8 @@ impl DeviceKeywords {
 /// # Errors
 /// `TypeError` for what is no text, `ValueError` for another one.
 pub(super) fn is_on_host(sync: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let text: String = sync.extract().map_err(|_| PyTypeError::new_err("sync must be \"event\" or \"host\""))?;
-    match text.as_str() {
-        "event" => Ok(false),
-        "host" => Ok(true),
-        other => Err(PyValueError::new_err(format!("sync must be \"event\" or \"host\", not {other:?}"))),
-    }
+    const SYNC: Words<bool> = Words { keyword: "sync", words: &[("event", false), ("host", true)] };
+    SYNC.parse(&sync.extract::<String>().map_err(|_| PyTypeError::new_err(SYNC.rule(&[])))?)
 }
 
 /// The field of a `requested_schema` argument.

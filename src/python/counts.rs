@@ -44,6 +44,16 @@ pub(super) fn threads(value: &Bound<'_, PyAny>) -> PyResult<NonZero<usize>> {
     count.ok_or_else(|| PyValueError::new_err(format!("threads must be {}, or None, not {value}", from(1, value))))
 }
 
+/// The position that an index of Python means in a sequence, where a negative one counts from the end; `None` beyond either end.
+///
+/// # Errors
+/// `TypeError` as [`count`].
+pub(super) fn position(name: &str, index: &Bound<'_, PyAny>, length: usize) -> PyResult<Option<usize>> {
+    let from_start = |index: isize| if index < 0 { index.checked_add_unsigned(length) } else { Some(index) };
+    let position = integer(name, index)?.and_then(from_start).and_then(|position| usize::try_from(position).ok());
+    Ok(position.filter(|position| *position < length))
+}
+
 /// An integer; `None` where the type cannot hold it.
 ///
 /// # Errors

@@ -9,7 +9,7 @@ use super::options::ElementKeywords;
 use super::pandas::pandas_index;
 use super::ragged::PadKeywords;
 use super::report::Report;
-use super::selection::{Columns, parse_order};
+use super::selection::{Columns, ORDER};
 use crate::conversion::Subject;
 use crate::spec::Selection;
 
@@ -55,7 +55,7 @@ pub(super) fn explain(
     let mut conversion =
         ElementKeywords { dtype, nulls, decimal, dictionary, unit, length }.conversion(copy, writable)?;
     CategoryKeywords { categories, unknown }.read_into(&mut conversion)?;
-    let order = order.map(parse_order).transpose()?;
+    let order = order.map(|order| ORDER.parse(order)).transpose()?;
     let selection = if order.is_some() { Columns::whole(columns) } else { Columns::each(columns) };
     let mut conversion = conversion.select(selection).memory_order(order.unwrap_or_default());
     conversion.device = device.map(device::extract).transpose()?;

@@ -8,14 +8,14 @@ use pyo3::wrap_pyfunction;
 use super::arrow_input::Unread;
 use super::categories::CategoryKeywords;
 use super::column_names::names;
-use super::detach::{runner, worker};
+use super::detach::runner;
 use super::device_request::result_source;
 use super::errors::null_in_stream;
 use super::exchange::{Access, Arrays, memory, namespace};
 use super::input::InputChunks;
 use super::names::Names;
-use super::options::{ElementKeywords, Legacy};
-use super::selection::{Columns, parse_order};
+use super::options::{ElementKeywords, LEGACY, Legacy};
+use super::selection::{Columns, ORDER};
 use super::tensor::with_output;
 use super::{CopyLog, counts, device, varied};
 use crate::batch::each_tensor;
@@ -52,9 +52,7 @@ fn each_result<'py>(
         })?;
         return Ok(named);
     }
-    let worker = worker(py);
-    let run = chunks.run(&runner, &worker);
-    conversion.convert_results(field, &chunks.arrays, run, |name, made| {
+    conversion.convert_results(field, &chunks.arrays, chunks.run(&runner), |name, made| {
         named.set_item(name, varied::for_python(made, &mut arrays)?)
     })?;
     Ok(named)
@@ -142,12 +140,12 @@ fn to_tensor<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let xp = namespace(xp)?;
     let xp = xp.as_ref();
-    let mut arrays = Arrays::of(py, Legacy::parse(legacy)?, Access::of(writable), xp)?;
+    let mut arrays = Arrays::of(py, LEGACY.parse(legacy)?, Access::of(writable), xp)?;
     if out.is_some() && xp.is_some() {
         return Err(PyValueError::new_err("out is returned as it is: pass out or xp, not both"));
     }
     // Read before the data: a wrong option must not consume a stream.
-    let mut conversion = Conversion { memory_order: parse_order(order)?, ..Conversion::default() };
+    let mut conversion = Conversion { memory_order: ORDER.parse(order)?, ..Conversion::default() };
     conversion.threads = threads.map(counts::threads).transpose()?;
     memory::source(allocator)?;
     if let Some(columns) = columns {
@@ -168,13 +166,13 @@ fn to_tensor<'py>(
     let makes = |unread: &Unread<'_>| unread.making(&conversion);
     let mut chunks = InputChunks::read_making(obj, &conversion, &refuses, &makes).map_err(refused)?;
     let _source = result_source(chunks.device(), device, allocator, xp)?;
-    let (runner, worker) = (runner(py), worker(py));
+    let runner = runner(py);
     if let Some((_, made)) = chunks.results.take().and_then(|mut results| results.pop()) {
-        return arrays.make(conversion.send_one(made, &worker)?);
+        return arrays.make(conversion.send_one(made, &runner)?);
     }
     conversion.check_columns(chunks.field())?;
     conversion.index = chunks.index;
-    let made = conversion.convert_whole(chunks.field(), &chunks.arrays, chunks.run(&runner, &worker));
+    let made = conversion.convert_whole(chunks.field(), &chunks.arrays, chunks.run(&runner));
     arrays.make(made.map_err(|error| refused(error.into()))?)
 }
 
@@ -194,8 +192,7 @@ fn write_into(
         let _source = memory::scope(allocator, None)?;
         conversion.check_columns(chunks.field())?;
         conversion.index = chunks.index;
-        let (runner, worker) = (runner(py), worker(py));
-        Ok(conversion.write_by(chunks.field(), &chunks.arrays, memory, chunks.run(&runner, &worker))?)
+        Ok(conversion.write_by(chunks.field(), &chunks.arrays, memory, chunks.run(&runner(py)))?)
     })
 }
 
@@ -240,8 +237,8 @@ fn to_tensors<'py>(
     memory::source(allocator)?;
     let xp = namespace(xp)?;
     let xp = xp.as_ref();
-    let arrays = Arrays::of(py, Legacy::parse(legacy)?, Access::of(writable), xp)?;
-    conversion.memory_order = parse_order(order)?;
+    let arrays = Arrays::of(py, LEGACY.parse(legacy)?, Access::of(writable), xp)?;
+    conversion.memory_order = ORDER.parse(order)?;
     conversion.threads = threads.map(counts::threads).transpose()?;
     conversion.selection = Columns::each(columns);
     conversion.device = device.map(device::extract).transpose()?;
@@ -257,7 +254,7 @@ fn to_tensors<'py>(
     if let Some(made) = chunks.results.take() {
         let (names, tensors): (Vec<_>, Vec<_>) = made.into_iter().unzip();
         let (named, mut arrays) = (PyDict::new(py), arrays);
-        for (name, tensor) in names.iter().zip(conversion.send(tensors, &worker(py))?) {
+        for (name, tensor) in names.iter().zip(conversion.send(tensors, &runner(py))?) {
             named.set_item(name, arrays.make(tensor)?)?;
         }
         return Ok(named);
@@ -293,7 +290,7 @@ fn validity<'py>(
     xp: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     // Read before the data: a wrong option must not consume a stream.
-    let conversion = Conversion::default().memory_order(parse_order(order)?);
+    let conversion = Conversion::default().memory_order(ORDER.parse(order)?);
     let conversion = conversion.select(Selection::Whole(columns.map(names).transpose()?));
     let conversion = conversion.device(device.map(device::extract).transpose()?);
     let xp = namespace(xp)?;
@@ -306,7 +303,7 @@ fn validity<'py>(
     conversion.refuse_columns(chunks.field())?;
     let _source = result_source(chunks.device(), device, None, xp)?;
     if let Some((_, made)) = chunks.results.take().and_then(|mut results| results.pop()) {
-        return arrays.make(conversion.send_one(made, &worker(py))?);
+        return arrays.make(conversion.send_one(made, &runner(py))?);
     }
     if bits {
         return match py.detach(|| conversion.bits_of(chunks.field(), &chunks.arrays))? {

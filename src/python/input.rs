@@ -22,7 +22,7 @@ use crate::conversion::Run;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::matrix::{Read, Worker};
+use crate::matrix::Read;
 use crate::spec::{Conversion, CopyMode, PandasIndex};
 use crate::tensor::Tensor as Core;
 use crate::transfer::Destination;
@@ -77,8 +77,8 @@ impl InputChunks {
     }
 
     /// How a conversion of these chunks is run.
-    pub(super) fn run<'a>(&self, runner: &'a Runner<'a>, worker: &'a Worker<'a>) -> Run<'a> {
-        Run { natural: self.natural(), is_own: self.is_own, runner, worker }
+    pub(super) fn run<'a>(&self, runner: &'a Runner<'a>) -> Run<'a> {
+        Run { natural: self.natural(), is_own: self.is_own, runner }
     }
 
     /// Reads an argument whole. Tensors of DLPack are columns too: strided ones are gathered, unless `copy` is `Never`.

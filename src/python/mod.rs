@@ -56,6 +56,7 @@ mod tensor_input;
 mod to_arrow;
 mod unpickle;
 mod varied;
+mod words;
 
 use pyo3::prelude::*;
 

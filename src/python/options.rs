@@ -2,13 +2,13 @@
 
 use arrow_schema::TimeUnit;
 use pyo3::IntoPyObjectExt;
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMapping, PyString};
 
 use super::counts::count;
 use super::dtype;
 use super::nulls::parse_nulls;
+use super::words::Words;
 use crate::dtype::DType;
 use crate::spec::{Conversion, CopyMode, DecimalMode, DictionaryMode, PerColumn};
 
@@ -24,16 +24,24 @@ pub(super) enum Legacy {
     Error,
 }
 
-impl Legacy {
-    pub(super) fn parse(text: &str) -> PyResult<Self> {
-        match text {
-            "copy" => Ok(Self::Copy),
-            "view" => Ok(Self::View),
-            "error" => Ok(Self::Error),
-            _ => Err(PyValueError::new_err(format!("legacy must be \"copy\", \"view\" or \"error\", not {text:?}"))),
-        }
-    }
-}
+/// The words of `legacy=`.
+pub(super) const LEGACY: Words<Legacy> =
+    Words { keyword: "legacy", words: &[("copy", Legacy::Copy), ("view", Legacy::View), ("error", Legacy::Error)] };
+/// The words of `decimal=`; the values are the default, `None`.
+const DECIMAL: Words<DecimalMode> = Words { keyword: "decimal", words: &[("unscaled", DecimalMode::Unscaled)] };
+/// The words of `dictionary=`.
+const DICTIONARY: Words<DictionaryMode> =
+    Words { keyword: "dictionary", words: &[("codes", DictionaryMode::Codes), ("values", DictionaryMode::Values)] };
+/// The words of `unit=`.
+const UNIT: Words<TimeUnit> = Words {
+    keyword: "unit",
+    words: &[
+        ("s", TimeUnit::Second),
+        ("ms", TimeUnit::Millisecond),
+        ("us", TimeUnit::Microsecond),
+        ("ns", TimeUnit::Nanosecond),
+    ],
+};
 
 /// A dict, or another mapping as one; `None` for anything else.
 pub(super) fn mapping<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyDict>>> {
@@ -123,9 +131,9 @@ impl ElementKeywords<'_, '_> {
         if !self.are_defaults() {
             conversion.dtype = read_keyword(self.dtype, parse_dtype)?;
             conversion.nulls = read_keyword(self.nulls, parse_nulls)?;
-            conversion.decimal = read_keyword(self.decimal, parse_decimal)?;
-            conversion.dictionary = read_keyword(self.dictionary, parse_dictionary)?;
-            conversion.unit = read_keyword(self.unit, parse_unit)?;
+            conversion.decimal = read_keyword(self.decimal, |word| Ok(DECIMAL.read(word)?.unwrap_or_default()))?;
+            conversion.dictionary = read_keyword(self.dictionary, |word| DICTIONARY.read(word))?;
+            conversion.unit = read_keyword(self.unit, |word| UNIT.read(word))?;
             conversion.length = read_keyword(self.length, parse_length)?;
         }
         Ok(())
@@ -136,22 +144,9 @@ impl ElementKeywords<'_, '_> {
 pub(super) fn write_keywords(conversion: &Conversion, keywords: &Bound<'_, PyDict>) -> PyResult<()> {
     let py = keywords.py();
     let dtype = write_keyword(&conversion.dtype, py, |dtype| dtype.map(DType::name))?;
-    let decimal =
-        write_keyword(&conversion.decimal, py, |decimal| (decimal == DecimalMode::Unscaled).then_some("unscaled"))?;
-    let dictionary = write_keyword(&conversion.dictionary, py, |dictionary| {
-        dictionary.map(|dictionary| match dictionary {
-            DictionaryMode::Codes => "codes",
-            DictionaryMode::Values => "values",
-        })
-    })?;
-    let unit = write_keyword(&conversion.unit, py, |unit| {
-        unit.map(|unit| match unit {
-            TimeUnit::Second => "s",
-            TimeUnit::Millisecond => "ms",
-            TimeUnit::Microsecond => "us",
-            TimeUnit::Nanosecond => "ns",
-        })
-    })?;
+    let decimal = write_keyword(&conversion.decimal, py, |decimal| DECIMAL.word(decimal))?;
+    let dictionary = write_keyword(&conversion.dictionary, py, |dictionary| DICTIONARY.word(dictionary?))?;
+    let unit = write_keyword(&conversion.unit, py, |unit| UNIT.word(unit?))?;
     let length = write_keyword(&conversion.length, py, |length| length)?;
     let element = [("dtype", dtype), ("decimal", decimal), ("dictionary", dictionary)];
     for (name, value) in element.into_iter().chain([("unit", unit), ("length", length)]) {
@@ -165,46 +160,6 @@ fn parse_dtype(object: &Bound<'_, PyAny>) -> PyResult<Option<DType>> {
         return Ok(None);
     }
     dtype::resolve(object).map(Some)
-}
-
-fn parse_decimal(object: &Bound<'_, PyAny>) -> PyResult<DecimalMode> {
-    if object.is_none() {
-        return Ok(DecimalMode::Value);
-    }
-    match object.cast::<PyString>().map(|text| text.to_string()).as_deref() {
-        Ok("unscaled") => Ok(DecimalMode::Unscaled),
-        _ => Err(PyValueError::new_err(format!("decimal must be None or \"unscaled\", not {}", object.repr()?))),
-    }
-}
-
-fn parse_dictionary(object: &Bound<'_, PyAny>) -> PyResult<Option<DictionaryMode>> {
-    if object.is_none() {
-        return Ok(None);
-    }
-    match object.cast::<PyString>().map(|text| text.to_string()).as_deref() {
-        Ok("codes") => Ok(Some(DictionaryMode::Codes)),
-        Ok("values") => Ok(Some(DictionaryMode::Values)),
-        _ => Err(PyValueError::new_err(format!(
-            "dictionary must be \"codes\", \"values\" or None, not {}",
-            object.repr()?
-        ))),
-    }
-}
-
-fn parse_unit(object: &Bound<'_, PyAny>) -> PyResult<Option<TimeUnit>> {
-    if object.is_none() {
-        return Ok(None);
-    }
-    match object.cast::<PyString>().map(|text| text.to_string()).as_deref() {
-        Ok("s") => Ok(Some(TimeUnit::Second)),
-        Ok("ms") => Ok(Some(TimeUnit::Millisecond)),
-        Ok("us") => Ok(Some(TimeUnit::Microsecond)),
-        Ok("ns") => Ok(Some(TimeUnit::Nanosecond)),
-        _ => {
-            let reason = format!("unit must be \"s\", \"ms\", \"us\", \"ns\" or None, not {}", object.repr()?);
-            Err(PyValueError::new_err(reason))
-        }
-    }
 }
 
 fn parse_length(object: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {

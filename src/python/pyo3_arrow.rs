@@ -41,7 +41,7 @@ use pyo3::prelude::*;
 
 use crate::arrow::{Chunks, DeviceArray, DeviceArrayStream, field_of, schema_of};
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, try_from};
 
 /// Returns the field of the arrays of structs that hold batches of this schema. Its metadata is the schema's.
 #[must_use]
@@ -57,22 +57,11 @@ pub fn schema_of_field(field: &Field) -> Result<PySchema> {
     schema_of(field).map(PySchema::new)
 }
 
-impl TryFrom<&DeviceArray> for PySchema {
-    type Error = Error;
-
+try_from! {
     /// As [`schema_of_field`].
-    fn try_from(array: &DeviceArray) -> Result<Self> {
-        schema_of_field(array.field())
-    }
-}
-
-impl TryFrom<&DeviceArrayStream> for PySchema {
-    type Error = Error;
-
+    [] &DeviceArray => PySchema, |array| schema_of_field(array.field());
     /// As [`schema_of_field`]. Reads no array.
-    fn try_from(stream: &DeviceArrayStream) -> Result<Self> {
-        schema_of_field(stream.field())
-    }
+    [] &DeviceArrayStream => PySchema, |stream| schema_of_field(stream.field());
 }
 
 // ---- To this crate ----
@@ -99,104 +88,38 @@ fn stream_of(field: FieldRef, arrays: Vec<DeviceArray>) -> DeviceArrayStream {
     DeviceArrayStream::new(field, Device::CPU.device_type(), arrays.into_iter().map(Ok))
 }
 
-impl TryFrom<&PyArray> for DeviceArray {
-    type Error = Error;
-
+try_from! {
     /// As [`DeviceArray::from_arrow`], under the array's field.
-    fn try_from(array: &PyArray) -> Result<Self> {
-        shared(array.array(), array.field())
-    }
-}
-
-impl TryFrom<PyArray> for DeviceArray {
-    type Error = Error;
-
+    [] &PyArray => DeviceArray, |array| shared(array.array(), array.field());
     /// As [`DeviceArray::from_arrow`], under the array's field.
-    fn try_from(array: PyArray) -> Result<Self> {
-        Self::try_from(&array)
-    }
-}
-
-impl TryFrom<&PyRecordBatch> for DeviceArray {
-    type Error = Error;
-
+    [] PyArray => DeviceArray, |array| Self::try_from(&array);
     /// As [`DeviceArray::from_record_batch`].
-    fn try_from(batch: &PyRecordBatch) -> Result<Self> {
-        Self::from_record_batch(batch.as_ref())
-    }
-}
-
-impl TryFrom<PyRecordBatch> for DeviceArray {
-    type Error = Error;
-
+    [] &PyRecordBatch => DeviceArray, |batch| Self::from_record_batch(batch.as_ref());
     /// As [`DeviceArray::from_record_batch`].
-    fn try_from(batch: PyRecordBatch) -> Result<Self> {
-        Self::try_from(&batch)
-    }
-}
-
-impl TryFrom<&PyArray> for Chunks<'_> {
-    type Error = Error;
-
-    fn try_from(array: &PyArray) -> Result<Self> {
-        DeviceArray::try_from(array).map(Self::from)
-    }
-}
-
-impl TryFrom<&PyRecordBatch> for Chunks<'_> {
-    type Error = Error;
-
-    fn try_from(batch: &PyRecordBatch) -> Result<Self> {
-        DeviceArray::try_from(batch).map(Self::from)
-    }
-}
-
-impl TryFrom<&PyChunkedArray> for Chunks<'_> {
-    type Error = Error;
-
-    fn try_from(column: &PyChunkedArray) -> Result<Self> {
+    [] PyRecordBatch => DeviceArray, |batch| Self::try_from(&batch);
+    [] &PyArray => Chunks<'_>, |array| DeviceArray::try_from(array).map(Self::from);
+    [] &PyRecordBatch => Chunks<'_>, |batch| DeviceArray::try_from(batch).map(Self::from);
+    [] &PyChunkedArray => Chunks<'_>, |column| {
         let chunks: Result<Vec<_>> = column.chunks().iter().map(|chunk| shared(chunk, column.field())).collect();
         Ok(Self::from((column.field().clone(), chunks?)))
-    }
-}
-
-impl TryFrom<PyTable> for Chunks<'_> {
-    type Error = Error;
-
+    };
     /// Takes the table, as it lends no schema.
-    fn try_from(table: PyTable) -> Result<Self> {
-        batches_of(table).map(Self::from)
-    }
-}
-
-impl TryFrom<PyChunkedArray> for DeviceArrayStream {
-    type Error = Error;
-
+    [] PyTable => Chunks<'_>, |table| batches_of(table).map(Self::from);
     /// Returns a stream of the chunks.
-    fn try_from(column: PyChunkedArray) -> Result<Self> {
+    [] PyChunkedArray => DeviceArrayStream, |column| {
         let (chunks, field) = column.into_inner();
         let chunks = chunks.iter().map(|chunk| shared(chunk, &field)).collect::<Result<_>>()?;
         Ok(stream_of(field, chunks))
-    }
-}
-
-impl TryFrom<PyTable> for DeviceArrayStream {
-    type Error = Error;
-
+    };
     /// Returns a stream of the batches, as arrays of structs.
-    fn try_from(table: PyTable) -> Result<Self> {
+    [] PyTable => DeviceArrayStream, |table| {
         let (field, batches) = batches_of(table)?;
         Ok(stream_of(field, batches))
-    }
-}
-
-impl TryFrom<PyRecordBatchReader> for DeviceArrayStream {
-    type Error = Error;
-
+    };
     /// As [`DeviceArrayStream::from_reader`]. An error if the reader was consumed.
-    fn try_from(reader: PyRecordBatchReader) -> Result<Self> {
+    [] PyRecordBatchReader => DeviceArrayStream, |reader| {
         Ok(Self::from_reader(reader.into_reader().map_err(Error::producer)?))
-    }
+    };
 }
 
 // ---- To pyo3-arrow ----
@@ -225,86 +148,30 @@ fn table_of<'a>(field: &FieldRef, arrays: impl IntoIterator<Item = &'a DeviceArr
     PyTable::try_new(batches.collect::<Result<_>>()?, schema).map_err(Error::producer)
 }
 
-impl TryFrom<&DeviceArray> for PyArray {
-    type Error = Error;
-
+try_from! {
     /// As [`DeviceArray::to_arrow`], with the array's field.
-    fn try_from(array: &DeviceArray) -> Result<Self> {
-        Ok(Self::try_new(array.to_arrow()?, array.field().clone())?)
-    }
-}
-
-impl TryFrom<DeviceArray> for PyArray {
-    type Error = Error;
-
+    [] &DeviceArray => PyArray, |array| Ok(Self::try_new(array.to_arrow()?, array.field().clone())?);
     /// As [`DeviceArray::to_arrow`], with the array's field.
-    fn try_from(array: DeviceArray) -> Result<Self> {
-        Self::try_from(&array)
-    }
-}
-
-impl TryFrom<&DeviceArray> for PyRecordBatch {
-    type Error = Error;
-
+    [] DeviceArray => PyArray, |array| Self::try_from(&array);
     /// As [`DeviceArray::to_record_batch`].
-    fn try_from(array: &DeviceArray) -> Result<Self> {
-        array.to_record_batch().map(Self::new)
-    }
-}
-
-impl TryFrom<DeviceArray> for PyRecordBatch {
-    type Error = Error;
-
+    [] &DeviceArray => PyRecordBatch, |array| array.to_record_batch().map(Self::new);
     /// As [`DeviceArray::to_record_batch`].
-    fn try_from(array: DeviceArray) -> Result<Self> {
-        Self::try_from(&array)
-    }
-}
-
-impl TryFrom<Chunks<'_>> for PyChunkedArray {
-    type Error = Error;
-
+    [] DeviceArray => PyRecordBatch, |array| Self::try_from(&array);
     /// As [`DeviceArray::to_arrow`], for each chunk.
-    fn try_from(chunks: Chunks<'_>) -> Result<Self> {
-        column_of(chunks.field(), chunks.arrays())
-    }
-}
-
-impl TryFrom<Chunks<'_>> for PyTable {
-    type Error = Error;
-
+    [] Chunks<'_> => PyChunkedArray, |chunks| column_of(chunks.field(), chunks.arrays());
     /// As [`DeviceArray::to_record_batch`], for each chunk.
-    fn try_from(chunks: Chunks<'_>) -> Result<Self> {
-        table_of(chunks.field(), chunks.arrays())
-    }
-}
-
-impl TryFrom<DeviceArrayStream> for PyChunkedArray {
-    type Error = Error;
-
+    [] Chunks<'_> => PyTable, |chunks| table_of(chunks.field(), chunks.arrays());
     /// Reads the stream to its end, without the interpreter, and shares its arrays as by [`DeviceArray::to_arrow`].
-    fn try_from(stream: DeviceArrayStream) -> Result<Self> {
+    [] DeviceArrayStream => PyChunkedArray, |stream| {
         let (field, arrays) = read(stream)?;
         column_of(&field, &arrays)
-    }
-}
-
-impl TryFrom<DeviceArrayStream> for PyTable {
-    type Error = Error;
-
+    };
     /// Reads the stream to its end, without the interpreter, and shares its arrays as by [`DeviceArray::to_record_batch`].
-    fn try_from(stream: DeviceArrayStream) -> Result<Self> {
+    [] DeviceArrayStream => PyTable, |stream| {
         schema_of(stream.field())?;
         let (field, arrays) = read(stream)?;
         table_of(&field, &arrays)
-    }
-}
-
-impl TryFrom<DeviceArrayStream> for PyRecordBatchReader {
-    type Error = Error;
-
+    };
     /// As [`DeviceArrayStream::into_reader`].
-    fn try_from(stream: DeviceArrayStream) -> Result<Self> {
-        stream.into_reader().map(Self::new)
-    }
+    [] DeviceArrayStream => PyRecordBatchReader, |stream| stream.into_reader().map(Self::new);
 }

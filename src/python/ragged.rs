@@ -15,8 +15,9 @@ use super::device_request::result_source;
 use super::exchange::{Access, Arrays, memory, namespace};
 use super::input::{self, InputChunks};
 use super::nulls::parse_nulls;
-use super::options::{ElementKeywords, Legacy};
+use super::options::{ElementKeywords, LEGACY, Legacy};
 use super::streamed::is_lost;
+use super::words::Words;
 use super::{Array, Device, device, html, pickle};
 use crate::error::Result;
 use crate::ragged::{Ragged as CoreRagged, Values};
@@ -331,7 +332,7 @@ pub(super) fn to_ragged<'py>(
     multiple_of: Option<&Bound<'py, PyAny>>,
     xp: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let legacy = Legacy::parse(legacy)?;
+    let legacy = LEGACY.parse(legacy)?;
     let mut conversion =
         ElementKeywords { dtype, nulls, decimal, dictionary, unit, length: None }.conversion(copy, writable)?;
     conversion.device = device.map(device::extract).transpose()?;
@@ -368,7 +369,8 @@ pub(super) struct PadKeywords<'a, 'py> {
 impl PadKeywords<'_, '_> {
     /// Returns how rows are padded; `None` where they are not.
     pub(super) fn read(self) -> PyResult<Option<Pad>> {
-        let (truncate, side) = (parse_truncate(self.truncate)?, parse_side(self.side)?);
+        let (truncate, side) =
+            (TRUNCATE.parse(self.truncate.unwrap_or("error"))?, SIDE.parse(self.side.unwrap_or("right"))?);
         let multiple_of = self.multiple_of.map(|multiple| count("multiple_of", multiple, 1)).transpose()?;
         let multiple_of = multiple_of.and_then(NonZero::new).unwrap_or(NonZero::<usize>::MIN);
         let Some(pad) = self.pad else {
@@ -382,27 +384,11 @@ impl PadKeywords<'_, '_> {
     }
 }
 
-/// `truncate=`.
-pub(super) fn parse_truncate(truncate: Option<&str>) -> PyResult<Option<Side>> {
-    match truncate {
-        None | Some("error") => Ok(None),
-        Some("left") => Ok(Some(Side::Left)),
-        Some("right") => Ok(Some(Side::Right)),
-        Some(other) => {
-            let reason = format!("truncate must be \"error\", \"left\" or \"right\", not {other:?}");
-            Err(PyValueError::new_err(reason))
-        }
-    }
-}
-
-/// `side=`.
-pub(super) fn parse_side(side: Option<&str>) -> PyResult<Side> {
-    match side {
-        None | Some("right") => Ok(Side::Right),
-        Some("left") => Ok(Side::Left),
-        Some(other) => Err(PyValueError::new_err(format!("side must be \"left\" or \"right\", not {other:?}"))),
-    }
-}
+/// The words of `truncate=`.
+pub(super) const TRUNCATE: Words<Option<Side>> =
+    Words { keyword: "truncate", words: &[("error", None), ("left", Some(Side::Left)), ("right", Some(Side::Right))] };
+/// The words of `side=`.
+pub(super) const SIDE: Words<Side> = Words { keyword: "side", words: &[("left", Side::Left), ("right", Side::Right)] };
 
 /// `pad=(value, length)`.
 fn parse_pad(object: &Bound<'_, PyAny>) -> PyResult<Pad> {

@@ -6,7 +6,7 @@ use pyo3::types::{PyDict, PyTuple};
 
 use super::arrow_dunders::{DeviceKeywords, as_requested, c_array, c_device_array, requested_field};
 use super::capsule::{device_stream_capsule, schema_capsule, stream_capsule};
-use super::counts::integer;
+use super::counts::position;
 use super::device_request::ToDevice;
 use super::exchange::memory;
 use super::{Array, Device, device, html, pickle};
@@ -36,13 +36,8 @@ impl RecordBatch {
                 PyKeyError::new_err(format!("there is no column {name:?}; the columns are {:?}", self.column_names()))
             });
         }
-        let index: Option<isize> = integer("the position of a column", key)?;
-        let position =
-            index.and_then(|index| if index < 0 { index.checked_add_unsigned(columns.len()) } else { Some(index) });
-        position
-            .and_then(|position| usize::try_from(position).ok())
-            .filter(|position| *position < columns.len())
-            .ok_or_else(|| PyIndexError::new_err(format!("column {key} of {}", columns.len())))
+        let found = position("the position of a column", key, columns.len())?;
+        found.ok_or_else(|| PyIndexError::new_err(format!("column {key} of {}", columns.len())))
     }
 }
 

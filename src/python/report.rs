@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use pyo3::wrap_pyfunction;
 
-use super::counts::integer;
+use super::counts::position;
 use super::{Device, device, html, pickle};
 use crate::error::{Error, ErrorKind, Language};
 use crate::explain;
@@ -172,13 +172,8 @@ impl Report {
                 row.ok_or_else(|| PyKeyError::new_err(name))?
             }
             Err(_) => {
-                let index: Option<isize> = integer("the position of a row", key)?;
-                let from_start = |index: isize| match index < 0 {
-                    true => index.checked_add_unsigned(self.0.rows.len()),
-                    false => Some(index),
-                };
-                let index = index.and_then(from_start).and_then(|index| usize::try_from(index).ok());
-                let row = index.and_then(|index| self.0.rows.get(index));
+                let found = position("the position of a row", key, self.0.rows.len())?;
+                let row = found.and_then(|position| self.0.rows.get(position));
                 row.ok_or_else(|| PyIndexError::new_err("no such row"))?
             }
         };

@@ -1,23 +1,17 @@
 //! Reads `columns=` and `order=`.
 
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
 use super::column_names::names;
 use super::group::Group;
 use super::options::mapping;
+use super::words::Words;
 use crate::spec::{self, MemoryOrder, Selection};
 
-/// `order=` of Python.
-pub(super) fn parse_order(order: &str) -> PyResult<MemoryOrder> {
-    match order {
-        "C" => Ok(MemoryOrder::C),
-        "F" => Ok(MemoryOrder::F),
-        "A" => Ok(MemoryOrder::A),
-        _ => Err(PyValueError::new_err(format!("order must be \"C\", \"F\" or \"A\", not {order:?}"))),
-    }
-}
+/// The words of `order=`.
+pub(super) const ORDER: Words<MemoryOrder> =
+    Words { keyword: "order", words: &[("C", MemoryOrder::C), ("F", MemoryOrder::F), ("A", MemoryOrder::A)] };
 
 /// `columns=` of functions that take groups: columns each for itself, or a dict of groups.
 pub(super) struct Columns {

@@ -12,7 +12,7 @@ use super::counts::count;
 use super::exchange::Arrays;
 use super::group::{Group, group};
 use super::nulls::parse_nulls;
-use super::ragged::{Ragged, parse_side, parse_truncate};
+use super::ragged::{Ragged, SIDE, TRUNCATE};
 use crate::conversion::Converted;
 use crate::spec::{Group as Core, NullPolicy, Pad};
 
@@ -65,8 +65,8 @@ fn padded<'py>(
     let pad = Pad::new(padding)
         .length(length.map(|length| count("length", length, 0)).transpose()?)
         .multiple_of(multiple_of.and_then(NonZero::new).unwrap_or(NonZero::<usize>::MIN))
-        .truncate(parse_truncate(truncate)?)
-        .side(parse_side(side)?);
+        .truncate(TRUNCATE.parse(truncate.unwrap_or("error"))?)
+        .side(SIDE.parse(side.unwrap_or("right"))?);
     pad.check()?;
     let core = Core::padded(one(column)?, pad);
     let core = validity.into_iter().fold(core, Core::validity);

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use arrow_schema::{DataType, FieldRef};
+use arrow_schema::{DataType, Field, FieldRef};
 
 use super::elements::{RaggedPart, hiding_matters, leaf_column};
 use super::part::Part;
@@ -133,11 +133,7 @@ impl<'a> Level<'a> {
         let mut chunks = fallible::with_room(parts.len())?;
         let mut first = 0;
         for part in parts {
-            let at_row = |error: Error| match error.row() {
-                Some(row) => error.at_row(first + row),
-                None => error,
-            };
-            let chunk = LevelChunk { part, list: part.array.lists().map_err(at_row)? };
+            let chunk = LevelChunk { part, list: part.array.lists().map_err(|error| error.behind(first))? };
             if options.nulls == NullPolicy::Error && chunk.list.valid.is_some() {
                 let null = chunk.rows().find(|row| chunk.is_null(*row));
                 null.map_or(Ok(()), |row| Err(null_row(first + row)))?;
@@ -375,7 +371,7 @@ pub(super) fn validity_part(field: &FieldRef, rows: usize) -> Part {
 }
 
 /// Whether rows have lengths beside offsets: those of list views.
-pub(super) fn has_lengths(field: &FieldRef) -> bool {
+pub(crate) fn has_lengths(field: &Field) -> bool {
     matches!(field.data_type(), DataType::ListView(_) | DataType::LargeListView(_))
 }
 

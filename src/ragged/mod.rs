@@ -15,6 +15,7 @@ mod views;
 
 use arrow_schema::FieldRef;
 
+pub(crate) use level::has_lengths;
 pub(crate) use padded::{PlannedPadded, lengths_of_type, plan_padded_type};
 pub(crate) use part::Part;
 pub(crate) use planned::PlannedRagged;
@@ -23,7 +24,7 @@ pub(crate) use report::{check_ragged, is_ragged, is_rows, parts_of, plan_parts, 
 use crate::column::require_host;
 use crate::convert::compact;
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, from};
 use crate::tensor::{Native, Tensor};
 
 /// The elements of ragged rows: a tensor, or rows themselves.
@@ -71,16 +72,9 @@ impl Values {
     }
 }
 
-impl From<Tensor> for Values {
-    fn from(tensor: Tensor) -> Self {
-        Self::Tensor(tensor)
-    }
-}
-
-impl From<Ragged> for Values {
-    fn from(ragged: Ragged) -> Self {
-        Self::Ragged(Box::new(ragged))
-    }
+from! {
+    [] Tensor => Values, |tensor| Self::Tensor(tensor);
+    [] Ragged => Values, |ragged| Self::Ragged(Box::new(ragged));
 }
 
 /// Rows of different lengths. Row `i` is `values[offsets[i]..offsets[i + 1]]`, or, where there are lengths,

@@ -287,21 +287,10 @@ impl<'a> PlannedLevel<'a> {
         let values = match &mut self.values {
             PlannedValues::Rows(inner) => inner.make().map(Into::into),
             PlannedValues::Elements(elements) => elements.run().map(Into::into),
-            PlannedValues::Bytes(part, cast) => {
-                let bytes = part.make(|_| rows.bytes())?;
-                return match cast {
-                    None => Ok(bytes),
-                    Some(spec) => cast_bytes(bytes, spec, &self.item, options),
-                }
-                .map(|bytes| Ragged {
-                    values: bytes.into(),
-                    offsets,
-                    lengths,
-                    shapes: None,
-                    validity,
-                    field: None,
-                });
-            }
+            PlannedValues::Bytes(part, cast) => part.make(|_| rows.bytes()).and_then(|bytes| match cast {
+                None => Ok(bytes.into()),
+                Some(spec) => cast_bytes(bytes, spec, &self.item, options).map(Into::into),
+            }),
             PlannedValues::Unread => Err(Error::internal("elements without a plan")),
         };
         let values = values.map_err(|error| self.rows.at_row(&self.item, error))?;

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use super::device_offsets::ENDS_READ;
 use super::elements::{item_field, leaf_spec};
-use super::level::UnreadRows;
+use super::level::{UnreadRows, has_lengths};
 use super::padded::plan_padded_type;
 use super::part::Part;
 use super::planned::PlannedRagged;
@@ -175,7 +175,6 @@ fn possible_steps(part: &str, level: &Field, spec: &Spec, options: &Options, in_
         only_if: Some(condition),
     };
     let is_gathered = matches!(level.data_type(), DataType::Utf8View | DataType::BinaryView);
-    let has_lengths = matches!(level.data_type(), DataType::ListView(_) | DataType::LargeListView(_));
     let mut steps = match part {
         "validity" => return vec![certain(Action::UnpackValidity)],
         "offsets" if is_gathered => return vec![certain(Action::GatherViews)],
@@ -188,7 +187,7 @@ fn possible_steps(part: &str, level: &Field, spec: &Spec, options: &Options, in_
         steps.insert(0, certain(Action::GatherViews));
         return steps;
     }
-    if part == "offsets" && !has_lengths {
+    if part == "offsets" && !has_lengths(level) {
         steps.push(if_found(Action::RebaseOffsets, "if it is one", "they are those of a slice"));
     }
     if in_chunks && matches!(options.nulls, NullPolicy::Nan | NullPolicy::Fill(_)) && part != "shapes" {

@@ -12,7 +12,7 @@ use super::result::group_results;
 use super::{
     ColumnOption, CopyMode, DecimalMode, DictionaryMode, Group, GroupForm, MatrixOptions, MatrixSpec, MemoryOrder,
     NullPolicy, Options, PandasIndex, PerColumn, ResultKind, ResultSpec, Selection, Spec, all_or_errors,
-    require_columns,
+    require_columns, setters,
 };
 use crate::categories::Categories;
 use crate::device::Device;
@@ -100,119 +100,44 @@ impl Conversion {
         self.select(Selection::Whole(Some(columns.into_iter().map(Into::into).collect())))
     }
 
-    /// Sets [`Conversion::index`].
-    #[must_use]
-    pub fn index(mut self, index: PandasIndex) -> Self {
-        self.index = index;
-        self
-    }
-
-    /// Sets [`Conversion::dtype`].
-    #[must_use]
-    pub fn dtype(mut self, dtype: impl Into<PerColumn<Option<DType>>>) -> Self {
-        self.dtype = dtype.into();
-        self
-    }
-
-    /// Sets [`Conversion::nulls`].
-    #[must_use]
-    pub fn nulls(mut self, nulls: impl Into<PerColumn<NullPolicy>>) -> Self {
-        self.nulls = nulls.into();
-        self
-    }
-
-    /// Sets [`Conversion::decimal`].
-    #[must_use]
-    pub fn decimal(mut self, decimal: impl Into<PerColumn<DecimalMode>>) -> Self {
-        self.decimal = decimal.into();
-        self
-    }
-
-    /// Sets [`Conversion::dictionary`].
-    #[must_use]
-    pub fn dictionary(mut self, dictionary: impl Into<PerColumn<Option<DictionaryMode>>>) -> Self {
-        self.dictionary = dictionary.into();
-        self
-    }
-
-    /// Sets [`Conversion::categories`].
-    #[must_use]
-    pub fn categories(mut self, categories: impl Into<PerColumn<Option<Categories>>>) -> Self {
-        self.categories = categories.into();
-        self
-    }
-
-    /// Sets [`Conversion::unit`].
-    ///
-    /// ```
-    /// use arrow_array::TimestampMicrosecondArray;
-    /// use arrow_dlpack::{Conversion, DType};
-    /// use arrow_schema::TimeUnit;
-    ///
-    /// let times = TimestampMicrosecondArray::from(vec![1_500_000, 3_000_000]);
-    /// let seconds = Conversion::default().unit(TimeUnit::Second);
-    /// assert_eq!(seconds.clone().dtype(DType::Float32).to_tensor(&times)?.as_slice::<f32>()?, [1.5, 3.0]);
-    /// assert_eq!(seconds.to_tensor(&times).unwrap_err().row(), Some(0));
-    /// # Ok::<(), arrow_dlpack::Error>(())
-    /// ```
-    #[must_use]
-    pub fn unit(mut self, unit: impl Into<PerColumn<Option<TimeUnit>>>) -> Self {
-        self.unit = unit.into();
-        self
-    }
-
-    /// Sets [`Conversion::length`].
-    ///
-    /// ```
-    /// use arrow_array::ListArray;
-    /// use arrow_array::types::Int32Type;
-    /// use arrow_dlpack::Conversion;
-    ///
-    /// let rows = [Some(vec![Some(1), Some(2)]), Some(vec![Some(3), Some(4)])];
-    /// let lists = ListArray::from_iter_primitive::<Int32Type, _, _>(rows);
-    /// assert_eq!(Conversion::default().length(2).to_tensor(&lists)?.shape(), [2, 2]);
-    /// assert_eq!(Conversion::default().length(3).to_tensor(&lists).unwrap_err().row(), Some(0));
-    /// # Ok::<(), arrow_dlpack::Error>(())
-    /// ```
-    #[must_use]
-    pub fn length(mut self, length: impl Into<PerColumn<Option<usize>>>) -> Self {
-        self.length = length.into();
-        self
-    }
-
-    /// Sets [`Conversion::memory_order`].
-    #[must_use]
-    pub fn memory_order(mut self, memory_order: MemoryOrder) -> Self {
-        self.memory_order = memory_order;
-        self
-    }
-
-    /// Sets [`Conversion::copy`].
-    #[must_use]
-    pub fn copy(mut self, copy: CopyMode) -> Self {
-        self.copy = copy;
-        self
-    }
-
-    /// Sets [`Conversion::writable`].
-    #[must_use]
-    pub fn writable(mut self, writable: bool) -> Self {
-        self.writable = writable;
-        self
-    }
-
-    /// Sets [`Conversion::device`].
-    #[must_use]
-    pub fn device(mut self, device: impl Into<Option<Device>>) -> Self {
-        self.device = device.into();
-        self
-    }
-
-    /// Sets [`Conversion::threads`].
-    #[must_use]
-    pub fn threads(mut self, threads: impl Into<Option<NonZero<usize>>>) -> Self {
-        self.threads = threads.into();
-        self
+    setters! { Conversion:
+        pub index: PandasIndex;
+        pub dtype: impl Into<PerColumn<Option<DType>>>;
+        pub nulls: impl Into<PerColumn<NullPolicy>>;
+        pub decimal: impl Into<PerColumn<DecimalMode>>;
+        pub dictionary: impl Into<PerColumn<Option<DictionaryMode>>>;
+        pub categories: impl Into<PerColumn<Option<Categories>>>;
+        ///
+        /// ```
+        /// use arrow_array::TimestampMicrosecondArray;
+        /// use arrow_dlpack::{Conversion, DType};
+        /// use arrow_schema::TimeUnit;
+        ///
+        /// let times = TimestampMicrosecondArray::from(vec![1_500_000, 3_000_000]);
+        /// let seconds = Conversion::default().unit(TimeUnit::Second);
+        /// assert_eq!(seconds.clone().dtype(DType::Float32).to_tensor(&times)?.as_slice::<f32>()?, [1.5, 3.0]);
+        /// assert_eq!(seconds.to_tensor(&times).unwrap_err().row(), Some(0));
+        /// # Ok::<(), arrow_dlpack::Error>(())
+        /// ```
+        pub unit: impl Into<PerColumn<Option<TimeUnit>>>;
+        ///
+        /// ```
+        /// use arrow_array::ListArray;
+        /// use arrow_array::types::Int32Type;
+        /// use arrow_dlpack::Conversion;
+        ///
+        /// let rows = [Some(vec![Some(1), Some(2)]), Some(vec![Some(3), Some(4)])];
+        /// let lists = ListArray::from_iter_primitive::<Int32Type, _, _>(rows);
+        /// assert_eq!(Conversion::default().length(2).to_tensor(&lists)?.shape(), [2, 2]);
+        /// assert_eq!(Conversion::default().length(3).to_tensor(&lists).unwrap_err().row(), Some(0));
+        /// # Ok::<(), arrow_dlpack::Error>(())
+        /// ```
+        pub length: impl Into<PerColumn<Option<usize>>>;
+        pub memory_order: MemoryOrder;
+        pub copy: CopyMode;
+        pub writable: bool;
+        pub device: impl Into<Option<Device>>;
+        pub threads: impl Into<Option<NonZero<usize>>>;
     }
 
     /// The options of one column.

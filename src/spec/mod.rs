@@ -23,6 +23,7 @@ mod round;
 mod row_shape;
 mod select;
 mod selection;
+mod setters;
 mod strides;
 mod temporal;
 mod tensor;
@@ -58,7 +59,8 @@ pub(crate) use result::{ResultKind, ResultSpec};
 pub(crate) use round::odd_single;
 pub(crate) use select::{all_or_errors, require_columns, select};
 pub use selection::Selection;
-pub(crate) use strides::{Dims, row_major_strides};
+pub(crate) use setters::setters;
+pub(crate) use strides::{Dims, row_major_strides, signed};
 pub(crate) use tensor::TensorField;
 #[cfg(feature = "python")]
 pub(crate) use value::BOOL8;

@@ -2,7 +2,7 @@
 
 use arrow_schema::TimeUnit;
 
-use super::NullPolicy;
+use super::{NullPolicy, setters};
 use crate::categories::Categories;
 use crate::dtype::DType;
 
@@ -71,45 +71,12 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Sets [`Options::dtype`].
-    #[must_use]
-    pub(crate) fn dtype(mut self, dtype: DType) -> Self {
-        self.dtype = Some(dtype);
-        self
-    }
-
-    /// Sets [`Options::nulls`].
-    #[must_use]
-    pub(crate) fn nulls(mut self, nulls: NullPolicy) -> Self {
-        self.nulls = nulls;
-        self
-    }
-
-    /// Sets [`Options::decimal`].
-    #[must_use]
-    pub(crate) fn decimal(mut self, decimal: DecimalMode) -> Self {
-        self.decimal = decimal;
-        self
-    }
-
-    /// Sets [`Options::dictionary`].
-    #[must_use]
-    pub(crate) fn dictionary(mut self, dictionary: DictionaryMode) -> Self {
-        self.dictionary = Some(dictionary);
-        self
-    }
-
-    /// Sets [`Options::copy`].
-    #[must_use]
-    pub(crate) fn copy(mut self, copy: CopyMode) -> Self {
-        self.copy = copy;
-        self
-    }
-
-    /// Sets [`Options::writable`].
-    #[must_use]
-    pub(crate) fn writable(mut self, writable: bool) -> Self {
-        self.writable = writable;
-        self
+    setters! { Options:
+        pub(crate) dtype: DType;
+        pub(crate) nulls: NullPolicy;
+        pub(crate) decimal: DecimalMode;
+        pub(crate) dictionary: DictionaryMode;
+        pub(crate) copy: CopyMode;
+        pub(crate) writable: bool;
     }
 }

@@ -3,7 +3,7 @@
 use std::num::NonZero;
 use std::ops::Range;
 
-use super::Scalar;
+use super::{Scalar, setters};
 use crate::error::{Error, ErrorKind, Result};
 
 /// How rows are padded.
@@ -29,32 +29,11 @@ impl Pad {
         Self { value, length: None, multiple_of: NonZero::<usize>::MIN, truncate: None, side: Side::Right }
     }
 
-    /// Sets [`Pad::length`].
-    #[must_use]
-    pub fn length(mut self, length: impl Into<Option<usize>>) -> Self {
-        self.length = length.into();
-        self
-    }
-
-    /// Sets [`Pad::multiple_of`].
-    #[must_use]
-    pub fn multiple_of(mut self, multiple_of: NonZero<usize>) -> Self {
-        self.multiple_of = multiple_of;
-        self
-    }
-
-    /// Sets [`Pad::truncate`].
-    #[must_use]
-    pub fn truncate(mut self, truncate: impl Into<Option<Side>>) -> Self {
-        self.truncate = truncate.into();
-        self
-    }
-
-    /// Sets [`Pad::side`].
-    #[must_use]
-    pub fn side(mut self, side: Side) -> Self {
-        self.side = side;
-        self
+    setters! { Pad:
+        pub length: impl Into<Option<usize>>;
+        pub multiple_of: NonZero<usize>;
+        pub truncate: impl Into<Option<Side>>;
+        pub side: Side;
     }
 
     /// Refuses options that contradict each other.

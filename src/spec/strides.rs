@@ -7,6 +7,14 @@ use crate::error::{Error, Result};
 /// A shape, or strides in elements; up to two dimensions need no allocation.
 pub(crate) type Dims = SmallVec<[i64; 2]>;
 
+/// Returns a count as the protocols have it: in 64 bits, signed.
+///
+/// # Errors
+/// When it is larger.
+pub(crate) fn signed(count: usize) -> Result<i64> {
+    i64::try_from(count).map_err(|_| Error::unsupported("a count beyond 64 bits"))
+}
+
 /// Returns the strides, in elements, of a row-major tensor of this shape. Dimensions of extent 0 count as 1.
 ///
 /// # Errors

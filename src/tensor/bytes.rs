@@ -5,7 +5,6 @@ use std::sync::Arc;
 use arrow_buffer::Buffer;
 
 use super::{Tensor, TensorParts};
-use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::spec::Dims;
@@ -26,18 +25,8 @@ impl Tensor {
     /// Never for a buffer that is in memory.
     pub(crate) fn of_bytes(bytes: Buffer) -> Result<Self> {
         let len = i64::try_from(bytes.len()).map_err(|_| Error::internal("a buffer of more than 2^63 bytes"))?;
-        let parts = TensorParts {
-            data: bytes.as_ptr().cast_mut(),
-            device: Device::CPU,
-            dtype: DType::UInt8,
-            shape: Dims::from_slice(&[len]),
-            strides: Dims::from_slice(&[1]),
-            owner: Arc::new(bytes),
-            read_only: true,
-            copied: false,
-            readiness: None,
-            field: None,
-        };
+        let layout = (Dims::from_slice(&[len]), Dims::from_slice(&[1]));
+        let parts = TensorParts::of_host(bytes.as_ptr().cast_mut(), DType::UInt8, layout, Arc::new(bytes));
         // SAFETY: the initialised bytes of a buffer, which is immutable and which the owner keeps.
         unsafe { Self::from_parts(parts) }
     }

@@ -96,8 +96,8 @@ impl Tensor {
             None => owner,
             Some(readiness) => Arc::new(Ordered { owner: Some(owner), readiness: readiness.clone() }),
         };
-        let (read_only, copied, field) = (!writable, false, None);
-        let parts = TensorParts { data, device, dtype, shape, strides, owner, read_only, copied, readiness, field };
+        let parts = TensorParts::of_host(data, dtype, (shape, strides), owner);
+        let parts = TensorParts { device, read_only: !writable, readiness, ..parts };
         // SAFETY: the caller promises initialised elements that live as long as the owner, and that nobody writes to them
         // while a slice is alive.
         unsafe { Self::from_parts(parts) }
@@ -126,8 +126,7 @@ unsafe fn row_major(
 ) -> Result<Tensor> {
     let shape = dims_of(shape, len)?;
     let strides = row_major_strides(&shape)?;
-    let (device, copied, readiness, field) = (Device::CPU, false, None, None);
-    let parts = TensorParts { data, device, dtype, shape, strides, owner, read_only, copied, readiness, field };
+    let parts = TensorParts { read_only, ..TensorParts::of_host(data, dtype, (shape, strides), owner) };
     // SAFETY: the shape has `len` elements, which row-major strides reach; the rest is promised.
     unsafe { Tensor::from_parts(parts) }
 }

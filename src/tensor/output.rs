@@ -200,18 +200,9 @@ mod tests {
     use crate::tensor::TensorParts;
 
     fn tensor(data: &mut [i32], at: usize, shape: &[i64], strides: &[i64], read_only: bool) -> Tensor {
-        let parts = TensorParts {
-            data: data.as_mut_ptr().cast::<u8>().wrapping_add(at),
-            device: Device::CPU,
-            dtype: DType::Int32,
-            shape: Dims::from_slice(shape),
-            strides: Dims::from_slice(strides),
-            owner: Arc::new(()),
-            read_only,
-            copied: false,
-            readiness: None,
-            field: None,
-        };
+        let (data, layout) = (data.as_mut_ptr().cast::<u8>(), (Dims::from_slice(shape), Dims::from_slice(strides)));
+        let parts = TensorParts::of_host(data.wrapping_add(at), DType::Int32, layout, Arc::new(()));
+        let parts = TensorParts { read_only, ..parts };
         // SAFETY: the tests read and write no elements.
         unsafe { Tensor::from_parts(parts) }.unwrap()
     }

@@ -80,18 +80,8 @@ pub(crate) fn zero_on(device: Device, dtype: DType) -> Result<Tensor> {
         unsafe { start.write_bytes(0, bytes) };
         (start, Arc::new(PinnedOwner::new(buffer, readiness.clone())), readiness)
     };
-    let parts = TensorParts {
-        data,
-        device,
-        dtype,
-        shape: smallvec![1],
-        strides: smallvec![1],
-        owner,
-        read_only: true,
-        copied: false,
-        readiness: Some(readiness),
-        field: None,
-    };
+    let parts = TensorParts::of_host(data, dtype, (smallvec![1], smallvec![1]), owner);
+    let parts = TensorParts { device, readiness: Some(readiness), ..parts };
     // SAFETY: one element, written before whoever waits as the order says reads.
     unsafe { Tensor::from_parts(parts) }
 }

@@ -222,9 +222,16 @@ impl Found<'_> {
                 let methods = self::items(block.lines[1..].iter().copied(), "    ");
                 let public = methods.iter().filter(|item| matches!(item.kind, "fn" | "const") && !item.is_hidden());
                 self.names.extend(public.map(|item| format!("{name}::{}", item.name)));
+                self.names.extend(setters(&block.lines).map(|field| format!("{name}::{field}")));
             }
         }
     }
+}
+
+/// The public rows `pub field: Argument;` of a block's `setters!`, each of which is a method.
+fn setters<'a>(block: &[&'a str]) -> impl Iterator<Item = &'a str> {
+    let rows = block.iter().skip_while(|line| !line.starts_with("    setters! {")).take_while(|line| **line != "    }");
+    rows.filter_map(|line| line.strip_prefix("        pub ")?.split_once(':')).map(|(field, _)| field)
 }
 
 /// The public names of a crate, given as (file, text), and what is wrong with its items.
@@ -262,11 +269,12 @@ mod tests {
             "mod a;\npub mod b;\npub use a::{A, deep::{f, G}};\npub(crate) use a::hidden;\npub use {one, other};\n";
         let a = "mod deep;\npub use deep::A;\npub(crate) fn hidden() {}\n";
         let deep = "#[non_exhaustive]\npub struct A {\n    pub x: u8,\n    y: u8,\n}\n\nimpl<T> A<T> {\n    pub const fn g() {\n        \
-                    let pub_ = 1;\n    }\n\n    fn own() {}\n\n    #[doc(hidden)]\n    pub fn of_tests() {}\n}\n\nimpl B for A {\n    \
+                    let pub_ = 1;\n    }\n\n    fn own() {}\n\n    #[doc(hidden)]\n    pub fn of_tests() {}\n\n    setters! { A:\n        /// x\n        pub s: u8;\n        pub(crate) t: u8;\n    }\n}\n\nimpl B for A {\n    \
                     fn of_trait() {}\n}\n\npub unsafe extern \"C\" fn f() {}\n\npub trait G {}\n";
         let b = "#[doc(hidden)]\npub fn of_tests() {}\n\npub(crate) struct Own;\npub const C: u8 = 0;\npub use super::a::A;\n";
         let (names, faults) = of(&[("lib.rs", root), ("a.rs", a), ("a/deep.rs", deep), ("b/mod.rs", b)]);
-        let own = ["A", "A.x", "A::g", "G", "b", "b::A", "b::A.x", "b::A::g", "b::C", "f", "one", "other"];
+        let own =
+            ["A", "A.x", "A::g", "A::s", "G", "b", "b::A", "b::A.x", "b::A::g", "b::A::s", "b::C", "f", "one", "other"];
         assert_eq!((names, faults), (own.map(str::to_owned).to_vec(), Vec::new()));
     }
 

@@ -152,6 +152,30 @@ pub(crate) struct Callbacks<S: CStream> {
     release: Option<unsafe extern "C" fn(*mut S)>,
 }
 
+/// The members that both structs have, under one name.
+macro_rules! members {
+    () => {
+        fn callbacks(&self) -> Callbacks<Self> {
+            let Self { get_schema, get_next, get_last_error, release, .. } = *self;
+            Callbacks { get_schema, get_next, get_last_error, release }
+        }
+
+        fn set_released(&mut self) {
+            self.release = None;
+        }
+
+        unsafe fn private_data(this: *mut Self) -> *mut c_void {
+            // SAFETY: `this` points to a struct, whose member nobody writes to now (a clause of `# Safety`).
+            unsafe { (*this).private_data }
+        }
+
+        unsafe fn release_of(this: *mut Self) -> *mut Option<unsafe extern "C" fn(*mut Self)> {
+            // SAFETY: `this` points to a struct (a clause of `# Safety`), which makes this the address of its member.
+            unsafe { &raw mut (*this).release }
+        }
+    };
+}
+
 impl CStream for ArrowArrayStream {
     type Array = ArrowArray;
 
@@ -164,24 +188,7 @@ impl CStream for ArrowArrayStream {
         DLDeviceType::CPU
     }
 
-    fn callbacks(&self) -> Callbacks<Self> {
-        let Self { get_schema, get_next, get_last_error, release, .. } = *self;
-        Callbacks { get_schema, get_next, get_last_error, release }
-    }
-
-    fn set_released(&mut self) {
-        self.release = None;
-    }
-
-    unsafe fn private_data(this: *mut Self) -> *mut c_void {
-        // SAFETY: `this` points to a struct, whose member nobody writes to now (a clause of `# Safety`).
-        unsafe { (*this).private_data }
-    }
-
-    unsafe fn release_of(this: *mut Self) -> *mut Option<unsafe extern "C" fn(*mut Self)> {
-        // SAFETY: `this` points to a struct (a clause of `# Safety`), which makes this the address of its member.
-        unsafe { &raw mut (*this).release }
-    }
+    members!();
 
     fn end() -> ArrowArray {
         ArrowArray::empty()
@@ -208,24 +215,7 @@ impl CStream for ArrowDeviceArrayStream {
         DLDeviceType(self.device_type)
     }
 
-    fn callbacks(&self) -> Callbacks<Self> {
-        let Self { get_schema, get_next, get_last_error, release, .. } = *self;
-        Callbacks { get_schema, get_next, get_last_error, release }
-    }
-
-    fn set_released(&mut self) {
-        self.release = None;
-    }
-
-    unsafe fn private_data(this: *mut Self) -> *mut c_void {
-        // SAFETY: `this` points to a struct, whose member nobody writes to now (a clause of `# Safety`).
-        unsafe { (*this).private_data }
-    }
-
-    unsafe fn release_of(this: *mut Self) -> *mut Option<unsafe extern "C" fn(*mut Self)> {
-        // SAFETY: `this` points to a struct (a clause of `# Safety`), which makes this the address of its member.
-        unsafe { &raw mut (*this).release }
-    }
+    members!();
 
     fn end() -> ArrowDeviceArray {
         host(ArrowArray::empty())

@@ -74,18 +74,11 @@ pub(crate) fn split_rows(tensor: &Tensor, asked: Option<usize>, why: &str) -> Re
             Copied { what, why: why.to_owned(), bytes: tensor.nbytes() }
         });
     }
-    let parts = TensorParts {
-        data: buffer.as_ptr(),
-        device: Device::CPU,
-        dtype: tensor.dtype(),
-        shape: smallvec![rows, columns],
-        strides: smallvec![1, i64::try_from(stride / size.max(1)).map_err(|_| too_large())?],
-        owner: Arc::new(buffer),
-        read_only: false,
-        copied: !tensor.is_empty(),
-        readiness: None,
-        field: tensor.field().cloned(),
-    };
+    let strides = smallvec![1, i64::try_from(stride / size.max(1)).map_err(|_| too_large())?];
+    let layout = (smallvec![rows, columns], strides);
+    let parts = TensorParts::of_host(buffer.as_ptr(), tensor.dtype(), layout, Arc::new(buffer));
+    let (copied, field) = (!tensor.is_empty(), tensor.field().cloned());
+    let parts = TensorParts { read_only: false, copied, field, ..parts };
     // SAFETY: every row of every column was written, in a buffer that the owner keeps.
     let columns = unsafe { Tensor::from_parts(parts) }?;
     Ok(columns.with_codes_of(tensor))

@@ -109,18 +109,9 @@ pub(in crate::python) fn of_cuda_array_interface(object: &Bound<'_, PyAny>) -> P
     };
     let Some(readiness) = readiness else { return Ok(None) };
     let owner = InterfaceOwner { object: Some(object.clone().unbind()), readiness: readiness.clone() };
-    let parts = TensorParts {
-        data: std::ptr::without_provenance_mut(address),
-        device,
-        dtype,
-        shape,
-        strides,
-        owner: Arc::new(owner),
-        readiness: Some(readiness),
-        read_only,
-        copied: false,
-        field: None,
-    };
+    let data = std::ptr::without_provenance_mut(address);
+    let parts = TensorParts::of_host(data, dtype, (shape, strides), Arc::new(owner));
+    let parts = TensorParts { device, read_only, readiness: Some(readiness), ..parts };
     // SAFETY: the interface: the elements that shape and strides reach are memory of the device, alive as long as the object.
     let tensor = unsafe { Tensor::from_parts(parts) }?.into_lent();
     tensor.check_memory(&current)?;

@@ -7,7 +7,6 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 
-use crate::device::Device;
 use crate::dtype::DType;
 use crate::plan::not_allowed;
 use crate::python::tensor_input::dlpack_as_it_is;
@@ -73,18 +72,8 @@ fn of_buffer(buffer: &PyUntypedBuffer) -> Option<Tensor> {
     let size = i64::try_from(bytes).ok()?;
     let whole = |stride: &isize| i64::try_from(*stride).ok().filter(|stride| stride % size == 0);
     let strides = buffer.strides().iter().map(|stride| Some(whole(stride)? / size)).collect::<Option<Dims>>()?;
-    let parts = TensorParts {
-        data: buffer.buf_ptr().cast(),
-        device: Device::CPU,
-        dtype,
-        shape,
-        strides,
-        owner: Arc::new(()),
-        read_only: buffer.readonly(),
-        copied: false,
-        readiness: None,
-        field: None,
-    };
+    let parts = TensorParts::of_host(buffer.buf_ptr().cast(), dtype, (shape, strides), Arc::new(()));
+    let parts = TensorParts { read_only: buffer.readonly(), ..parts };
     // SAFETY: the buffer protocol gives these elements, in memory that stays while the buffer is held, as our only caller does
     // for as long as it has the tensor.
     unsafe { Tensor::from_parts(parts) }.ok().map(Tensor::into_lent)

@@ -16,7 +16,7 @@ use crate::arrow::{
     DeviceArray, DeviceArrayStream, Exported, export_device_array, export_device_stream, export_schema,
 };
 use crate::dlpack::Offer;
-use crate::error::Result;
+use crate::error::{Result, from};
 use crate::ffi::arrow_device::ArrowSchema;
 use crate::python::stream::wrap;
 use crate::python::{ArrayStream, Ragged, Tensor};
@@ -36,28 +36,11 @@ pub enum PackageObject {
     Ragged(Box<crate::ragged::Ragged>),
 }
 
-impl From<crate::tensor::Tensor> for PackageObject {
-    fn from(tensor: crate::tensor::Tensor) -> Self {
-        Self::Tensor(tensor)
-    }
-}
-
-impl From<DeviceArray> for PackageObject {
-    fn from(array: DeviceArray) -> Self {
-        Self::Array(array)
-    }
-}
-
-impl From<DeviceArrayStream> for PackageObject {
-    fn from(stream: DeviceArrayStream) -> Self {
-        Self::Stream(stream)
-    }
-}
-
-impl From<crate::ragged::Ragged> for PackageObject {
-    fn from(ragged: crate::ragged::Ragged) -> Self {
-        Self::Ragged(Box::new(ragged))
-    }
+from! {
+    [] crate::tensor::Tensor => PackageObject, |tensor| Self::Tensor(tensor);
+    [] DeviceArray => PackageObject, |array| Self::Array(array);
+    [] DeviceArrayStream => PackageObject, |stream| Self::Stream(stream);
+    [] crate::ragged::Ragged => PackageObject, |ragged| Self::Ragged(Box::new(ragged));
 }
 
 /// Returns an instance of the installed package's class: an `arrow_dlpack.Tensor`, `Array`, `RecordBatch`, `ArrayStream` or `Ragged`
