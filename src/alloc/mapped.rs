@@ -2,16 +2,29 @@
 //! pages are returned.
 
 use super::HostBuffer;
+#[cfg(all(target_os = "linux", not(miri)))]
+use super::block::HUGE_PAGE;
+#[cfg(all(target_os = "linux", not(miri)))]
+use super::page::page_size;
 use crate::error::Result;
 
 /// Moves the first `written` bytes of a block into a larger one, of `roomy` bytes, or of `needed` if that many cannot
-/// be allocated. Returns `false`, and changes nothing, if pages cannot move.
+/// be allocated. Returns `false`, and changes nothing, if pages cannot move, or blocks of huge pages do not consist of pages.
 ///
 /// # Errors
 /// If the allocation fails. Nothing changes then.
 #[cfg(all(target_os = "linux", not(miri)))]
 pub(super) fn grow(memory: &mut HostBuffer, written: usize, roomy: usize, needed: usize) -> Result<bool> {
+    if !consists_of_pages(HUGE_PAGE, page_size()) {
+        return Ok(false);
+    }
     linux::grow(memory, written, roomy).or_else(|_| linux::grow(memory, written, needed)).map(|()| true)
+}
+
+/// Returns whether the bytes are whole pages of this size: the system maps and unmaps no parts of them.
+#[cfg(any(test, all(target_os = "linux", not(miri))))]
+fn consists_of_pages(bytes: usize, page: usize) -> bool {
+    bytes.is_multiple_of(page)
 }
 
 #[cfg(any(not(target_os = "linux"), miri))]
@@ -145,5 +158,20 @@ mod linux {
         // A limit of the address space may not have room for both.
         let place = moved(libc::MREMAP_MAYMOVE);
         if is_there(place) { NonNull::new(place.cast()) } else { None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_mapped_if_they_consist_of_the_systems_pages() {
+        for page in [4 << 10, 16 << 10, 64 << 10, 2 << 20] {
+            assert!(consists_of_pages(2 << 20, page), "{page}");
+        }
+        for page in [4 << 20, 512 << 20] {
+            assert!(!consists_of_pages(2 << 20, page), "{page}");
+        }
     }
 }

@@ -10,6 +10,7 @@ pub(crate) mod fallible;
 mod foreign;
 mod growing;
 mod mapped;
+mod page;
 mod pool;
 mod self_cell;
 
@@ -22,6 +23,7 @@ use std::sync::Arc;
 pub use counted::CountingAllocator;
 pub(crate) use foreign::{AnyBuffer, ForeignBuffer};
 pub(crate) use growing::GrowingBuffer;
+pub(crate) use page::page_size;
 pub(crate) use pool::{BlockPool, BlockSource, PooledBuffer};
 pub(crate) use self_cell::{Borrower, SelfCell};
 

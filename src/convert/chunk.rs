@@ -4,8 +4,8 @@ use crate::arrow::{DeviceArray, Leaf, Mask};
 use crate::plan::ChunkSize;
 use crate::spec::{Element, MatrixSpec, Nulls, Spec};
 
-/// The largest gap between the columns of a view, in bytes: less than a page, so that gaps share pages with columns. A
-/// consumer that copies the tensor's whole span reads the gaps too, and must not leave the memory.
+/// The largest gap between the columns of a view, in bytes: less than the smallest page of any system, so that gaps share
+/// pages with columns. A consumer that copies the tensor's whole span reads the gaps too, and must not leave the memory.
 const GAP: usize = 4096;
 
 /// A chunk of a column: where its elements are, which are null, and what keeps both alive. On a device, which are null is known

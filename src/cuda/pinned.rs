@@ -8,6 +8,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use super::context::Current;
 use super::driver::{Called, Status, is_forked};
 use super::thread_sync;
+use crate::alloc::page_size;
 use crate::error::{Error, Result};
 
 /// `CU_MEMHOSTALLOC_PORTABLE`: page-locked for every context.
@@ -143,7 +144,7 @@ static KEPT: Mutex<Vec<PinnedBuffer>> = Mutex::new(Vec::new());
 impl PinnedBuffer {
     /// Takes at least this number of bytes, and at most twice as many. `bytes` is not 0.
     pub(crate) fn new(current: &Current, bytes: usize) -> Called<Self> {
-        let bytes = bytes.next_multiple_of(4096);
+        let bytes = rounded(bytes, page_size())?;
         let fits = |kept: &Self| kept.bytes >= bytes && kept.bytes / 2 <= bytes;
         let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(index) = kept.iter().position(fits) {
@@ -170,6 +171,14 @@ impl Drop for PinnedBuffer {
         thread_sync::send(self.start.addr().get());
         KEPT.lock().unwrap_or_else(PoisonError::into_inner).push(kept);
     }
+}
+
+/// Returns the bytes of the whole pages that such a block takes.
+///
+/// # Errors
+/// If that is more than there are addresses.
+fn rounded(bytes: usize, page: usize) -> Called<usize> {
+    bytes.checked_next_multiple_of(page).ok_or(Status { call: "cuMemHostAlloc", code: Status::OUT_OF_MEMORY })
 }
 
 /// Returns the number of cached page-locked allocations.
@@ -248,6 +257,14 @@ mod tests {
         });
         assert_eq!((counted, count.load(Ordering::Relaxed)), (150, 150));
         assert!(!count_one_more(&count, 0));
+    }
+
+    #[test]
+    fn blocks_are_whole_pages_of_any_size_or_an_error() {
+        for page in [4 << 10, 16 << 10, 64 << 10] {
+            assert_eq!([1, page, page + 1].map(|bytes| rounded(bytes, page).unwrap()), [page, page, 2 * page]);
+            assert_eq!(rounded(usize::MAX - 1, page).unwrap_err().code, Status::OUT_OF_MEMORY);
+        }
     }
 
     #[test]
