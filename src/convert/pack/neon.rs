@@ -2,7 +2,7 @@
 //! lines that are written, and do not read them first.
 
 use std::arch::aarch64::{
-    uint8x16_t, vandq_u8, vcombine_u8, vdup_n_u8, vdupq_n_u8, vgetq_lane_u64, vld1_u8, vld1q_u8, vpaddq_u8,
+    uint8x16_t, vandq_u8, vbslq_u8, vcombine_u8, vdup_n_u8, vdupq_n_u8, vgetq_lane_u64, vld1_u8, vld1q_u8, vpaddq_u8,
     vreinterpretq_u8_u16, vreinterpretq_u8_u32, vreinterpretq_u8_u64, vreinterpretq_u16_u8, vreinterpretq_u32_u8,
     vreinterpretq_u64_u8, vst1q_u8, vtstq_u8, vzip1q_u8, vzip1q_u16, vzip1q_u32, vzip1q_u64, vzip2q_u8, vzip2q_u16,
     vzip2q_u32, vzip2q_u64,
@@ -62,6 +62,18 @@ impl Vector for Neon {
     }
 
     #[inline(always)]
+    fn mask(bits: u16) -> Self {
+        // SAFETY: every AArch64 processor has NEON, the only condition of this: it reads a constant.
+        unsafe { mask(bits) }
+    }
+
+    #[inline(always)]
+    unsafe fn select(mask: Self, set: Self, clear: Self) -> Self {
+        // SAFETY: every AArch64 processor has NEON, the only condition: it reads and writes registers alone.
+        Self(unsafe { vbslq_u8(mask.0, set.0, clear.0) })
+    }
+
+    #[inline(always)]
     fn nonzero(line: &[u8; LINE]) -> u64 {
         // SAFETY: every AArch64 processor has NEON, the only condition of this: a reference bounds what it reads.
         unsafe { nonzero(line) }
@@ -101,9 +113,15 @@ fn each_bit() -> uint8x16_t {
 #[inline]
 #[target_feature(enable = "neon")]
 fn spread(bits: u16) -> Neon {
+    Neon(vandq_u8(mask(bits).0, vdupq_n_u8(1)))
+}
+
+/// As [`Vector::mask`].
+#[inline]
+#[target_feature(enable = "neon")]
+fn mask(bits: u16) -> Neon {
     let [low, high] = bits.to_le_bytes();
-    let is_set = vtstq_u8(vcombine_u8(vdup_n_u8(low), vdup_n_u8(high)), each_bit());
-    Neon(vandq_u8(is_set, vdupq_n_u8(1)))
+    Neon(vtstq_u8(vcombine_u8(vdup_n_u8(low), vdup_n_u8(high)), each_bit()))
 }
 
 /// As [`Vector::nonzero`].

@@ -63,6 +63,25 @@ impl Vector for Plain {
     }
 
     #[inline(always)]
+    fn mask(bits: u16) -> Self {
+        let Self(spread) = Self::spread(bits);
+        // SAFETY: `spread` writes every byte.
+        Self(spread.map(|byte| MaybeUninit::new(unsafe { byte.assume_init() }.wrapping_neg())))
+    }
+
+    #[inline(always)]
+    unsafe fn select(mask: Self, set: Self, clear: Self) -> Self {
+        let mut chosen = clear;
+        for ((chosen, set), mask) in chosen.0.iter_mut().zip(set.0).zip(mask.0) {
+            // SAFETY: as promised: `mask` writes every byte, and `zip` copies them.
+            if unsafe { mask.assume_init() } != 0 {
+                *chosen = set;
+            }
+        }
+        chosen
+    }
+
+    #[inline(always)]
     fn nonzero(line: &[u8; LINE]) -> u64 {
         const TOP: u64 = 0x8080_8080_8080_8080;
         let mut bits = 0;

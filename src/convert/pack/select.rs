@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 
 use super::isa::{BLOCK_ROWS, Bytes, Compiled, Isa, Kernel};
 use super::stream::{LINE, prefetch};
-use super::vector::{Vector, WIDTH};
+use super::vector::{Vector, WIDTH, masks};
 
 /// A bitmap that starts at any bit.
 #[derive(Clone, Copy, Debug)]
@@ -55,6 +55,13 @@ impl<'a> UnalignedBits<'a> {
 
 /// Writes 64 elements of this size: an element of `source` where its bit is set, else `element`.
 pub(in crate::convert) fn selecting(isa: Isa, size: usize) -> Compiled {
+    match (isa, size) {
+        #[cfg(target_arch = "aarch64")]
+        (Isa::Neon, _) => return selecting_vectors::<super::neon::Neon>(size),
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        (Isa::Portable, _) => return selecting_vectors::<super::sse2::Sse2>(size),
+        _ => {}
+    }
     match size {
         1 => isa.compiled::<Selecting<u8>>(),
         2 => isa.compiled::<Selecting<u16>>(),
@@ -62,6 +69,81 @@ pub(in crate::convert) fn selecting(isa: Isa, size: usize) -> Compiled {
         8 => isa.compiled::<Selecting<u64>>(),
         _ => isa.compiled::<Selecting<u128>>(),
     }
+}
+
+/// As [`selecting`], by masks of vectors: compilers make no masks of bits without instructions for it.
+#[cfg_attr(
+    any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))),
+    allow(dead_code, reason = "only vectors in registers choose by masks")
+)]
+fn selecting_vectors<V: Vector>(size: usize) -> Compiled {
+    match size {
+        1 => Masking::<V, 1, true>::run,
+        2 => Masking::<V, 2, true>::run,
+        4 => Masking::<V, 4, true>::run,
+        8 => Masking::<V, 8, true>::run,
+        _ => Masking::<V, 16, true>::run,
+    }
+}
+
+/// As [`spreading`], by masks of vectors.
+#[cfg_attr(
+    any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))),
+    allow(dead_code, reason = "only vectors in registers choose by masks")
+)]
+fn spreading_vectors<V: Vector>(size: usize) -> Compiled {
+    match size {
+        1 => Masking::<V, 1, false>::run,
+        2 => Masking::<V, 2, false>::run,
+        4 => Masking::<V, 4, false>::run,
+        8 => Masking::<V, 8, false>::run,
+        _ => Masking::<V, 16, false>::run,
+    }
+}
+
+/// For elements of `SIZE` bytes: of the source where bits are set, else `element` (`READS`), or `element`, else zero.
+struct Masking<V, const SIZE: usize, const READS: bool>(PhantomData<V>);
+
+impl<V: Vector, const SIZE: usize, const READS: bool> Kernel for Masking<V, SIZE, READS> {
+    /// # Safety
+    /// `source` has room for 64 elements of any alignment if `READS`; `out` is as [`Kernel::run`] says.
+    #[expect(
+        clippy::indexing_slicing,
+        clippy::needless_range_loop,
+        reason = "constants index arrays of constant length; iterators are not unrolled into registers"
+    )]
+    #[inline(always)]
+    unsafe fn run(source: *const u8, bits: u64, element: &Bytes, out: *mut u8) -> bool {
+        let mut each = [0; WIDTH];
+        for part in each.chunks_mut(SIZE) {
+            part.iter_mut().zip(element).for_each(|(to, from)| *to = *from);
+        }
+        // SAFETY: an array of 16 bytes.
+        let each = unsafe { V::load(each.as_ptr()) };
+        for (quarter, bits) in words_of(bits).into_iter().enumerate() {
+            let masks = masks::<V, SIZE>(bits);
+            for index in 0..SIZE {
+                let at = (quarter * SIZE + index) * WIDTH;
+                let (set, clear) = if READS {
+                    // SAFETY: 64 elements are `4 * SIZE` vectors, and `quarter < 4`, `index < SIZE`.
+                    (unsafe { V::load(source.wrapping_add(at)) }, each)
+                } else {
+                    (each, V::spread(0))
+                };
+                // SAFETY: `masks` zips masks of bits.
+                let chosen = unsafe { V::select(masks[index], set, clear) };
+                // SAFETY: `out` has room for 64 elements, as many vectors; any alignment is written.
+                unsafe { chosen.store(out.wrapping_add(at)) };
+            }
+        }
+        true
+    }
+}
+
+/// Returns the bits 16 at a time, the lowest first.
+fn words_of(bits: u64) -> [u16; 4] {
+    let [a, b, c, d, e, f, g, h] = bits.to_le_bytes();
+    [[a, b], [c, d], [e, f], [g, h]].map(u16::from_le_bytes)
 }
 
 /// For unsigned integers of the elements' size.
@@ -89,6 +171,13 @@ impl<T: Copy> Kernel for Selecting<T> {
 
 /// Writes 64 elements of this size, `element` where the bit is set, else zero.
 pub(in crate::convert) fn spreading(isa: Isa, size: usize) -> Compiled {
+    match (isa, size) {
+        #[cfg(target_arch = "aarch64")]
+        (Isa::Neon, _) => return spreading_vectors::<super::neon::Neon>(size),
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        (Isa::Portable, _) => return spreading_vectors::<super::sse2::Sse2>(size),
+        _ => {}
+    }
     match size {
         1 => isa.compiled::<Spreading<u8>>(),
         2 => isa.compiled::<Spreading<u16>>(),

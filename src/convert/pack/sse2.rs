@@ -1,10 +1,10 @@
 //! [`Sse2`]: vectors of SSE2, which every x86-64 processor has.
 
 use std::arch::x86_64::{
-    __m128i, _mm_and_si128, _mm_cmpeq_epi8, _mm_cvtsi32_si128, _mm_loadl_epi64, _mm_loadu_si128, _mm_movemask_epi8,
-    _mm_set1_epi8, _mm_set1_epi64x, _mm_setzero_si128, _mm_shuffle_epi32, _mm_shufflelo_epi16, _mm_storeu_si128,
-    _mm_stream_si128, _mm_unpackhi_epi8, _mm_unpackhi_epi16, _mm_unpackhi_epi32, _mm_unpackhi_epi64, _mm_unpacklo_epi8,
-    _mm_unpacklo_epi16, _mm_unpacklo_epi32, _mm_unpacklo_epi64,
+    __m128i, _mm_and_si128, _mm_andnot_si128, _mm_cmpeq_epi8, _mm_cvtsi32_si128, _mm_loadl_epi64, _mm_loadu_si128,
+    _mm_movemask_epi8, _mm_or_si128, _mm_set1_epi8, _mm_set1_epi64x, _mm_setzero_si128, _mm_shuffle_epi32,
+    _mm_shufflelo_epi16, _mm_storeu_si128, _mm_stream_si128, _mm_unpackhi_epi8, _mm_unpackhi_epi16, _mm_unpackhi_epi32,
+    _mm_unpackhi_epi64, _mm_unpacklo_epi8, _mm_unpacklo_epi16, _mm_unpacklo_epi32, _mm_unpacklo_epi64,
 };
 
 use super::vector::{LINE, Vector, WIDTH};
@@ -53,6 +53,18 @@ impl Vector for Sse2 {
     }
 
     #[inline(always)]
+    fn mask(bits: u16) -> Self {
+        // SAFETY: every x86-64 processor has SSE2, the only condition of this: it reads and writes registers alone.
+        unsafe { mask(bits) }
+    }
+
+    #[inline(always)]
+    unsafe fn select(mask: Self, set: Self, clear: Self) -> Self {
+        // SAFETY: every x86-64 processor has SSE2, the only condition of this: it reads and writes registers alone.
+        unsafe { select(mask, set, clear) }
+    }
+
+    #[inline(always)]
     fn nonzero(line: &[u8; LINE]) -> u64 {
         // SAFETY: every x86-64 processor has SSE2, the only condition of this: a reference bounds what it reads.
         unsafe { nonzero(line) }
@@ -75,13 +87,26 @@ fn zip<const SIZE: usize>(Sse2(a): Sse2, Sse2(b): Sse2) -> [Sse2; 2] {
 #[inline]
 #[target_feature(enable = "sse2")]
 fn spread(bits: u16) -> Sse2 {
+    Sse2(_mm_and_si128(mask(bits).0, _mm_set1_epi8(1)))
+}
+
+/// As [`Vector::select`].
+#[inline]
+#[target_feature(enable = "sse2")]
+fn select(Sse2(mask): Sse2, Sse2(set): Sse2, Sse2(clear): Sse2) -> Sse2 {
+    Sse2(_mm_or_si128(_mm_and_si128(mask, set), _mm_andnot_si128(mask, clear)))
+}
+
+/// As [`Vector::mask`].
+#[inline]
+#[target_feature(enable = "sse2")]
+fn mask(bits: u16) -> Sse2 {
     let both = _mm_cvtsi32_si128(i32::from(bits));
     // Each of the two bytes twice, then four times, then eight times.
     let twice = _mm_unpacklo_epi8(both, both);
     let bytes = _mm_shuffle_epi32::<0b01_01_00_00>(_mm_shufflelo_epi16::<0b01_01_00_00>(twice));
     let bit = _mm_set1_epi64x(0x8040_2010_0804_0201_u64.cast_signed());
-    let is_set = _mm_cmpeq_epi8(_mm_and_si128(bytes, bit), bit);
-    Sse2(_mm_and_si128(is_set, _mm_set1_epi8(1)))
+    Sse2(_mm_cmpeq_epi8(_mm_and_si128(bytes, bit), bit))
 }
 
 /// As [`Vector::nonzero`].

@@ -167,21 +167,23 @@ unsafe fn lines<V: Vector>(size: usize, tiles: &Tiles<'_>) {
 /// # Safety
 /// As [`transpose`] or [`quads`], for `GROUPS * COUNT` lanes, 16 at most. Each row has room for `GROUPS` vectors, at an address
 /// that is aligned to them if `stream`.
+#[expect(
+    clippy::indexing_slicing,
+    clippy::needless_range_loop,
+    reason = "constants index arrays of constant length; iterators are not unrolled into registers"
+)]
 unsafe fn tiled<V: Vector, const SIZE: usize, const COUNT: usize, const GROUPS: usize>(tiles: &Tiles<'_>) {
+    let Some(groups) = tiles.lanes.as_chunks::<COUNT>().0.first_chunk::<GROUPS>() else { return };
     for row in (0..tiles.rows).step_by(COUNT) {
         tiles.fetch(row, COUNT);
-        let mut groups = [None; GROUPS];
-        for (group, lanes) in groups.iter_mut().zip(tiles.lanes.as_chunks::<COUNT>().0) {
-            // SAFETY: `lanes`: each has elements up to `tiles.rows`, which is a multiple of 64, so `COUNT` from `row` on,
-            // which are a vector.
-            let lines = lanes.map(|lane| unsafe { V::load(lane.wrapping_add(row * SIZE)) });
-            *group = Some(transposed::<V, SIZE, COUNT>(lines));
-        }
+        // SAFETY: `lanes`: each has elements up to `tiles.rows`, which is a multiple of 64, so `COUNT` from `row` on, which
+        // are a vector.
+        let load = |lane: *const u8| unsafe { V::load(lane.wrapping_add(row * SIZE)) };
+        let groups = groups.map(|lanes| transposed::<V, SIZE, COUNT>(lanes.map(load)));
         // Row by row, as the next row may overwrite the end of one.
         for index in 0..COUNT {
-            for (group, lines) in groups.iter().flatten().enumerate() {
-                let Some(line) = lines.get(index) else { continue };
-                let out = tiles.row(row + index).wrapping_add(group * WIDTH);
+            for group in 0..GROUPS {
+                let (line, out) = (groups[group][index], tiles.row(row + index).wrapping_add(group * WIDTH));
                 if tiles.stream {
                     // SAFETY: `rows`: vector `group` of this row, aligned as rows of streams are.
                     unsafe { line.stream(out) };

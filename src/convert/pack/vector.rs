@@ -7,6 +7,10 @@ pub(in crate::convert) const LINE: usize = 64;
 pub(in crate::convert) const WIDTH: usize = 16;
 
 /// Sixteen bytes in a register, of an instruction set that every processor of the target has.
+#[cfg_attr(
+    any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))),
+    allow(dead_code, reason = "only vectors in registers choose by masks")
+)]
 pub(in crate::convert) trait Vector: Copy {
     /// Whether [`Self::stream`] writes past the cache.
     const STREAMS: bool;
@@ -42,6 +46,15 @@ pub(in crate::convert) trait Vector: Copy {
     /// Returns a byte for each bit, lowest first: 0 or 1.
     fn spread(bits: u16) -> Self;
 
+    /// Returns a byte for each bit, lowest first: all bits of it are as that one.
+    fn mask(bits: u16) -> Self;
+
+    /// Returns the bytes of `set` where all bits of the mask's byte are set, those of `clear` where none is.
+    ///
+    /// # Safety
+    /// `mask` is made by [`Self::mask`], and perhaps by [`Self::zip`] of such.
+    unsafe fn select(mask: Self, set: Self, clear: Self) -> Self;
+
     /// Returns a bit for each byte of a line, lowest first: set where the byte is not 0.
     fn nonzero(line: &[u8; LINE]) -> u64;
 }
@@ -57,6 +70,30 @@ pub(in crate::convert) fn transposed<V: Vector, const SIZE: usize, const COUNT: 
     let lines = if SIZE < 8 { woven::<V, SIZE, COUNT>(lines) } else { lines };
     let lines = if SIZE < 4 { woven::<V, SIZE, COUNT>(lines) } else { lines };
     if SIZE < 2 { woven::<V, SIZE, COUNT>(lines) } else { lines }
+}
+
+/// Returns masks of 16 elements of `SIZE` bytes, one for each bit, lowest first: the first `SIZE` vectors.
+#[cfg_attr(
+    any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))),
+    allow(dead_code, reason = "only vectors in registers choose by masks")
+)]
+#[inline(always)]
+pub(super) fn masks<V: Vector, const SIZE: usize>(bits: u16) -> [V; WIDTH] {
+    let mut masks = [V::mask(bits); WIDTH];
+    for step in [1, 2, 4, 8] {
+        if step < SIZE {
+            let narrow = masks;
+            for (pair, mask) in masks.as_chunks_mut::<2>().0.iter_mut().zip(narrow) {
+                *pair = match step {
+                    1 => mask.zip::<1>(mask),
+                    2 => mask.zip::<2>(mask),
+                    4 => mask.zip::<4>(mask),
+                    _ => mask.zip::<8>(mask),
+                };
+            }
+        }
+    }
+    masks
 }
 
 /// Returns the first half of the lines and the second, element by element in turn.
@@ -107,6 +144,11 @@ mod tests {
         }
         for bits in (0..=u16::MAX).step_by(if cfg!(miri) { 0x1357 } else { 1 }) {
             assert_eq!(stored(V::spread(bits)), std::array::from_fn(|at| u8::from(bits >> at & 1 == 1)), "{bits:#x}");
+            assert_eq!(stored(V::mask(bits)), std::array::from_fn(|at| if bits >> at & 1 == 1 { 0xff } else { 0 }));
+            let chosen: [u8; WIDTH] = std::array::from_fn(|at| bytes[if bits >> at & 1 == 1 { at } else { at + 20 }]);
+            // SAFETY: the mask is one of bits.
+            let found = unsafe { V::select(V::mask(bits), load(0), load(20)) };
+            assert_eq!(stored(found), chosen, "{bits:#x}");
         }
         for set in [0, u64::MAX, 1, 1 << 63, 0x8001_4002_2004_1008, 0x0123_4567_89ab_cdef] {
             for value in [1, 0x80, 0xff] {
