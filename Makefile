@@ -49,6 +49,10 @@ MIRI_TARGET_DIR ?= target/miri
 MIRI_CHECKS := -Zmiri-disable-isolation -Zmiri-permissive-provenance -Zmiri-symbolic-alignment-check
 # Tests that Miri runs in minutes; the others are of whole conversions.
 MIRI_TESTS ?= --lib --test ownership
+AARCH64 := aarch64-unknown-linux-gnu
+AARCH64_QEMU := qemu-aarch64-static
+AARCH64_LINKER := aarch64-linux-gnu-gcc
+AARCH64_TESTS ?= --lib -- convert:: alloc:: arrow::
 FUZZ_VERSION := 0.13.1
 DENY_VERSION := 0.20.2
 # The release that reads the JSON of rustdoc 1.95; .ci/public_api.py says which format that is.
@@ -100,7 +104,7 @@ BENCH_SETS := bench $(if $(filter full,$(INTEROP)),bench-heavy)
 DEMO_SETS := demo $(if $(filter torch,$(FRAMEWORK)),demo-torch)
 
 .PHONY: help demo examples test test-rust test-polars test-python test-cuda test-ptx ptx cubins test-simulated-cuda simulated-cuda prove-waits gpu-bundle peers interop
-.PHONY: asan tsan miri fuzz lint public-api check-versions audit bench wheel reproducible release clean
+.PHONY: asan tsan miri test-aarch64 fuzz lint public-api check-versions audit bench wheel reproducible release clean
 # Two installs into one environment at once would break it.
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -121,6 +125,7 @@ help:
 	@echo 'make asan    the Rust tests under AddressSanitizer and LeakSanitizer'
 	@echo 'make tsan    the Rust tests of what threads share under ThreadSanitizer  (needs a nightly toolchain)'
 	@echo 'make miri    the Rust tests under Miri, where a nightly toolchain has it'
+	@echo 'make test-aarch64  the Rust tests of kernels and memory for AArch64 under qemu  (AARCH64_TESTS=--test ownership)'
 	@echo 'make fuzz    every fuzz target for SECONDS=60 each'
 	@echo 'make lint    formatting, clippy, docs, types, licences, the public API'
 	@echo 'make public-api   writes the public Rust API to docs/public-api/; make lint compares'
@@ -239,6 +244,19 @@ miri:
 		echo 'LEFT OUT: Miri (it needs a nightly toolchain with miri: rustup toolchain install nightly --component miri,rust-src)'; exit 1; }
 	MIRIFLAGS='$(MIRI_CHECKS)' PROPTEST_CASES=2 RUST_BACKTRACE=0 CARGO_TARGET_DIR=$(MIRI_TARGET_DIR) \
 		cargo +nightly miri test $(CARGO_FLAGS) --package arrow-dlpack $(MIRI_TESTS)
+
+# Our own crate is optimised, because qemu interprets: the checks of overflow stay. Clippy holds that target to no warning, too.
+test-aarch64:
+	@lacks=; \
+	command -v $(AARCH64_QEMU) >/dev/null || lacks="$$lacks; $(AARCH64_QEMU): Debian's package qemu-user-static"; \
+	command -v $(AARCH64_LINKER) >/dev/null || lacks="$$lacks; $(AARCH64_LINKER): Debian's package gcc-aarch64-linux-gnu"; \
+	test -d "$$(rustc --print sysroot)/lib/rustlib/$(AARCH64)" || lacks="$$lacks; rustup target add $(AARCH64)"; \
+	if [ -n "$$lacks" ]; then echo "LEFT OUT: the tests for AArch64 (install$${lacks#;})"; exit 1; fi
+	cargo clippy $(CARGO_FLAGS) --target $(AARCH64) --package arrow-dlpack --lib --features cuda -- -D warnings
+	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=$(AARCH64_LINKER) \
+	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER='$(AARCH64_QEMU) -L /usr/aarch64-linux-gnu' \
+		cargo test $(CARGO_FLAGS) --target $(AARCH64) --config profile.dev.package.arrow-dlpack.opt-level=1 \
+		--package arrow-dlpack $(AARCH64_TESTS)
 
 # cargo-fuzz needs unstable flags of the compiler, and no more of a nightly than that.
 fuzz: $(FUZZ_TOOLS)/bin/cargo-fuzz
