@@ -94,6 +94,29 @@ def check_casts_that_do_not_fit_are_refused() -> None:
         assert len(told) == 2, f"{values} to {to}: {told}"
 
 
+def check_values_of_dictionaries() -> None:
+    picked = np.random.default_rng(1).integers(0, 60, ROWS)
+    for codes in INTEGERS:
+        for name, values in columns(nulls=True):
+            data = pa.DictionaryArray.from_arrays(pa.array(picked.astype(codes))[5:], values[:60])
+            same(f"{name} by {codes}", data, dictionary="values", nulls=1)
+
+
+def check_codes_without_values_are_refused() -> None:
+    told = []
+    bad = (60, -1, 127, -128)
+    for code in bad:
+        picked = np.zeros(ROWS, "int8")
+        picked[ROWS // 2] = code
+        data = pa.DictionaryArray.from_arrays(pa.array(picked), column("float32", 1, nulls=False)[:60], safe=False)
+        try:
+            ad.to_tensor(ad.from_arrow(data).to_device("cuda"), dictionary="values")
+        except ValueError as error:
+            told.append(str(error))
+    assert len(told) == len(bad), told
+    assert all(f"code {code} " in text for code, text in zip(bad, told, strict=True)), told
+
+
 def check_validity() -> None:
     for name, data in columns(nulls=True):
         made = ad.validity(ad.from_arrow(data).to_device("cuda"))
