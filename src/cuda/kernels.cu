@@ -222,10 +222,9 @@ template <class Word> __device__ Word fill_of(const Column& column) { return *(c
 #define OUTSIDE (~(u64)0)
 #define AT_NULL (~(u64)1)
 
-__device__ u64 code_of(const Dictionary& dictionary, u64 row) {
-    u64 codes = dictionary.codes;
+__device__ __noinline__ u64 code_of(u64 codes, u32 dtype, u64 row) {
     // A negative one is beyond all values.
-    switch (dictionary.code_dtype) {
+    switch (dtype) {
         case INT8: return (i64)load((const i8*)codes + row);
         case INT16: return (i64)load_any<i16>(codes + 2 * row);
         case INT32: return (i64)load_any<i32>(codes + 4 * row);
@@ -238,7 +237,7 @@ __device__ u64 code_of(const Dictionary& dictionary, u64 row) {
 
 __device__ __noinline__ u64 place_of(u64 address, u64 row) {
     Dictionary dictionary = load((const Dictionary*)address);
-    u64 code = code_of(dictionary, row);
+    u64 code = code_of(dictionary.codes, dictionary.code_dtype, row);
     if (code >= dictionary.count) return OUTSIDE;
     if (dictionary.validity && !bit(dictionary.validity, dictionary.validity_bit + code)) return AT_NULL;
     return code;
@@ -481,7 +480,7 @@ KERNEL keep_misfits(const Column* columns, u32 count, u64 rows, u64 first, const
             if (place == AT_NULL) kind = NULL_VALUE;
             if (place == OUTSIDE) {
                 kind = dictionary.code_dtype < UINT8 ? CODE : UNSIGNED_CODE;
-                store((u64*)(values + 32 * number), code_of(dictionary, row));
+                store((u64*)(values + 32 * number), code_of(dictionary.codes, dictionary.code_dtype, row));
             }
         }
 #pragma unroll 1
