@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import pickle
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -224,6 +225,10 @@ class TestFaults:
         batched.dataset.set_epoch(0)
         del batched
         gc.collect()
+        # Threads of torch close the queues of its workers.
+        until = time.monotonic() + 30
+        while len(os.listdir("/proc/self/fd")) > before and time.monotonic() < until:
+            time.sleep(0.01)
         assert len(os.listdir("/proc/self/fd")) <= before
 
     def test_the_error_of_a_shard_is_that_of_its_batch(self, torch, loader_of):
