@@ -6,18 +6,19 @@ use crate::arrow::DeviceArray;
 use crate::column::{ColumnRef, Runner, Shared, add_unknowns, check_rows, check_types, convert_column, in_turn};
 use crate::error::{Error, Result};
 use crate::kernels::gathers_on;
-use crate::spec::{Options, Spec, all_or_errors};
+use crate::spec::{Options, Spec};
 use crate::tensor::Tensor;
 use crate::transfer::{Facts, Unknowns};
 
 /// Converts columns, given with their positions. `runner` runs the last step of each. Hands each tensor on before the
-/// next is made; tensors on a device only once all are made.
+/// next is made; tensors on a device only once all are made. `settle` has the last word on the error of a column.
 pub(crate) fn each_tensor<'a, E: From<Error>>(
     field: &FieldRef,
     chunks: &[DeviceArray],
     columns: impl IntoIterator<Item = (usize, &'a FieldRef), IntoIter: Clone>,
     options: impl Fn(&str) -> Options,
     runner: &Runner<'_>,
+    settle: impl Fn(Error) -> Error,
     mut take: impl FnMut(&'a FieldRef, Tensor) -> Result<(), E>,
 ) -> Result<(), E> {
     check_types(field, chunks)?;
@@ -40,13 +41,8 @@ pub(crate) fn each_tensor<'a, E: From<Error>>(
         let rows: Vec<_> = chunks.iter().map(|chunk| ColumnRef::column(chunk, index)).collect();
         check_rows(&Spec::new(column, &options(column.name()))?, &rows)
     };
-    // Errors that the types cause come first, for all columns at once, before an error in the data of one.
-    let of_types = |error: Error| {
-        let specs = columns.clone().map(|(_, column)| Spec::new(column, &options(column.name())));
-        all_or_errors(specs).err().unwrap_or(error)
-    };
     let take = |(_, column), tensor| take(column, tensor);
-    in_turn(chunks, columns.clone(), facts.as_ref(), convert, check, of_types, take)
+    in_turn(chunks, columns.clone(), facts.as_ref(), convert, check, settle, take)
 }
 
 /// Finds what the host has to know of several columns of a chunk, together; `None` of host memory, and where one column alone needs anything.

@@ -32,9 +32,10 @@ use crate::column::{Shared, by, check_types, chunks_to_tensor_by, chunks_to_tens
 #[cfg(feature = "python")]
 use crate::convert::{matrix_stride, row_stride};
 use crate::device::Device;
+use crate::dtype::DType;
 use crate::error::{Error, Remedy, Result};
 use crate::explain::{Report, explain, explain_matrix, explain_parts, explain_stream};
-use crate::matrix::{convert_matrix, convert_result, each_result, write_matrix};
+use crate::matrix::{convert_matrix, convert_result, each_result, with_planned_result, write_matrix};
 #[cfg(feature = "python")]
 use crate::ragged::check_ragged;
 use crate::ragged::{PlannedPadded, plan_padded_type};
@@ -337,11 +338,13 @@ impl Conversion {
         run: Run<'_>,
         mut take: impl FnMut(&str, Tensor) -> Result<(), E>,
     ) -> Result<(), E> {
+        let settle = |error| self.first_refusal(field, chunks, run.natural, error);
         match &self.selection {
             Selection::Each(columns) => {
                 let selected = self.index.select(field, columns.as_deref())?;
                 let of = |column: &str| self.of(column);
-                each_tensor(field, chunks, selected, of, run.runner, |column, tensor| take(column.name(), tensor))
+                let take = |column: &FieldRef, tensor| take(column.name(), tensor);
+                each_tensor(field, chunks, selected, of, run.runner, settle, take)
             }
             Selection::Named(_) => {
                 let (results, matrix) = (self.results(field, run.natural)?, self.matrix());
@@ -349,13 +352,32 @@ impl Conversion {
                     convert_result(result, chunks, &matrix, shared, run.runner)
                 };
                 let take = |result: &ResultSpec, tensor| take(result.name(), tensor);
-                each_result(field, chunks, &results, &matrix, convert, take)
+                each_result(field, chunks, &results, &matrix, convert, settle, take)
             }
             Selection::Whole(_) => {
                 let name = if is_struct(field) { "" } else { field.name().as_str() };
                 take(name, self.convert_whole_there(field, chunks, run)?)
             }
         }
+    }
+
+    /// Returns the error that comes before this one of data, as if all results were planned before one is made: of types, and of plans.
+    pub(crate) fn first_refusal(
+        &self,
+        field: &FieldRef,
+        chunks: &[DeviceArray],
+        natural: Option<DType>,
+        error: Error,
+    ) -> Error {
+        let results = match self.results(field, natural) {
+            Ok(results) => results,
+            Err(of_types) => return of_types,
+        };
+        let matrix = self.matrix();
+        let plan = |result: &ResultSpec| {
+            with_planned_result(result, chunks, &matrix, |_| Ok(())).map_err(|error| result.in_group(error))
+        };
+        results.iter().find_map(|result| plan(result).err()).unwrap_or(error)
     }
 
     /// As [`Conversion::write`], for options whose names were checked.

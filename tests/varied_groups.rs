@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use arrow_array::types::Int32Type;
-use arrow_array::{Array, ArrayRef, Int64Array, ListArray, RecordBatch, StringArray};
+use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, ListArray, RecordBatch, StringArray};
 use arrow_dlpack::{
     Chunks, Conversion, Converted, CopyLog, CopyMode, DType, DeviceArray, ErrorKind, Group, NullPolicy, Pad, Scalar,
     Selection, Side, Tensor,
@@ -176,6 +176,21 @@ proptest! {
             }
             (made, expected) => panic!("{:?}, not {:?}", made.err(), expected.err()),
         }
+    }
+}
+
+#[test]
+fn what_a_plan_refuses_comes_before_a_null_of_another_result() {
+    let nullable: ArrayRef = Arc::new(Int64Array::from(vec![None, Some(1)]));
+    let bits: ArrayRef = Arc::new(BooleanArray::from(vec![true, false]));
+    let batch = RecordBatch::try_from_iter([("a", nullable), ("b", bits)]).unwrap();
+    let each = Conversion::default().select(Selection::Each(None));
+    let groups = named([("x", Group::column("a").validity("mask"))]);
+    for conversion in [each, groups].map(|conversion| conversion.copy(CopyMode::Never)) {
+        let planned = conversion.plan(&batch).map(drop).unwrap_err();
+        assert_eq!(planned.kind(), ErrorKind::Copy, "{planned}");
+        assert_eq!(conversion.to_results(&batch).map(drop).unwrap_err(), planned);
+        assert_eq!(conversion.to_tensors(&batch).map(drop).unwrap_err(), planned);
     }
 }
 

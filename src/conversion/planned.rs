@@ -262,10 +262,19 @@ impl Decoded {
             None => Err(Error::internal("a result without a plan")),
         };
         let mut tensors = Vec::new();
-        each_result(&self.field, &self.chunks, &results, &self.matrix, convert, |result, tensor| {
-            tensors.push((result.name().to_owned(), tensor));
-            Ok::<_, Error>(())
-        })?;
+        // All are planned, so that nothing but data is refused.
+        each_result(
+            &self.field,
+            &self.chunks,
+            &results,
+            &self.matrix,
+            convert,
+            |error| error,
+            |result, tensor| {
+                tensors.push((result.name().to_owned(), tensor));
+                Ok::<_, Error>(())
+            },
+        )?;
         Ok(tensors)
     }
 }

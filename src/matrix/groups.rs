@@ -37,7 +37,7 @@ pub(crate) fn convert_result(
 }
 
 /// Has `convert` make each of these results of chunks, given its number and what results share, and hands each on to `take`: those of
-/// a device once all are made. Names the group in errors.
+/// a device once all are made. Names the group in errors, on which `settle` has the last word.
 ///
 /// # Errors
 /// Those of `convert` in the lowest row, and those of `take`.
@@ -47,6 +47,7 @@ pub(crate) fn each_result<E: From<Error>>(
     results: &[ResultSpec],
     matrix: &MatrixOptions,
     mut convert: impl FnMut(usize, &ResultSpec, Shared<'_>) -> Result<Tensor>,
+    settle: impl Fn(Error) -> Error,
     mut take: impl FnMut(&ResultSpec, Tensor) -> Result<(), E>,
 ) -> Result<(), E> {
     check_types(field, chunks)?;
@@ -65,7 +66,7 @@ pub(crate) fn each_result<E: From<Error>>(
         checked.map_err(|error| result.in_group(error))
     };
     let take = |(_, result): (usize, &ResultSpec), tensor| take(result, tensor);
-    in_turn(chunks, results.iter().enumerate(), facts.as_ref(), convert, check, |error| error, take)
+    in_turn(chunks, results.iter().enumerate(), facts.as_ref(), convert, check, settle, take)
 }
 
 /// Finds what the host has to know of groups of columns of a chunk on a device, together; `None` of host memory.

@@ -47,7 +47,8 @@ fn each_result<'py>(
         // The names of all columns are kept as Python's.
         let names = Names::of(py, field, conversion.index)?;
         let (mut name, of) = (names.iter(), |column: &str| conversion.of(column));
-        each_tensor(field, &chunks.arrays, names.columns(), of, &runner, |_, tensor| {
+        let settle = |error| conversion.first_refusal(field, &chunks.arrays, None, error);
+        each_tensor(field, &chunks.arrays, names.columns(), of, &runner, settle, |_, tensor| {
             name.next().map_or(Ok(()), |name| named.set_item(name, arrays.make(tensor)?))
         })?;
         return Ok(named);
