@@ -323,6 +323,23 @@ mod tests {
                 assert!(categories.require_type(&DataType::Int8).is_err());
             }
         }
+    }
+
+    #[test]
+    fn values_of_each_length_that_differ_in_one_byte_are_other_values() {
+        let text = |length: usize, other: Option<usize>| -> Vec<u8> {
+            (0..length).map(|at| if other == Some(at) { b'x' } else { b'a' }).collect()
+        };
+        let values: Vec<_> = (0..36).flat_map(|length| (0..length).map(move |at| text(length, Some(at)))).collect();
+        let known = BinaryArray::from_iter_values(&values);
+        let categories = Categories::new(array(known.clone())).unwrap().unknown(1000);
+        assert!(codes(&categories, &known).into_iter().eq(0..i32::try_from(values.len()).unwrap()));
+        let others = BinaryArray::from_iter_values((0..36).map(|length| text(length, None)));
+        assert_eq!(codes(&categories, &others), [1000; 36]);
+    }
+
+    #[test]
+    fn fixed_sizes_have_codes() {
         let uuids = array(FixedSizeBinaryArray::try_from_iter([b"0123", b"4567"].into_iter()).unwrap());
         let categories = Categories::new(uuids.slice(1, 1)).unwrap();
         assert_eq!(codes(&categories.unknown(9), &uuids), [9, 0]);

@@ -27,9 +27,20 @@ pub(super) struct CategoryTable {
 /// Where a value may be; empty if the position is negative.
 #[derive(Clone, Copy)]
 struct Place {
-    hash: u64,
+    mark: Mark,
     position: i32,
 }
+
+/// What two values are compared by first. Equal marks are equal values, but for texts beyond [`SHORT`] bytes.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Mark {
+    /// The whole value, if it is short or an integer; else its hash.
+    words: (u64, u64),
+    bytes: usize,
+}
+
+/// The most bytes that two words hold: most names of categories.
+const SHORT: usize = 16;
 
 /// The positions of integers that are near each other, from the lowest one on; negative where there is none.
 struct Dense {
@@ -63,7 +74,7 @@ impl CategoryTable {
         let count = data.len();
         let size = count.checked_mul(2).and_then(usize::checked_next_power_of_two).ok_or_else(too_many)?;
         let mut places = fallible::with_room(size)?;
-        places.extend(std::iter::repeat_n(Place { hash: 0, position: EMPTY }, size));
+        places.extend(std::iter::repeat_n(Place { mark: Mark::default(), position: EMPTY }, size));
         let random = RandomState::new();
         let seed = [random.hash_one(0), random.hash_one(1)];
         let (ends, ints) = match kind {
@@ -97,17 +108,19 @@ impl CategoryTable {
         if let (Some(dense), Key::Int(value)) = (&self.dense, key) {
             return dense.find(value);
         }
-        let place = self.places.get(self.place(key, self.hash(key)))?;
+        let (mark, hash) = self.mark(key);
+        let place = self.places.get(self.place(key, mark, hash))?;
         (place.position >= 0).then_some(place.position)
     }
 
     /// The index of the place that has a value, or of the empty one where it would be.
     #[inline]
-    fn place(&self, key: Key<'_>, hash: u64) -> usize {
+    fn place(&self, key: Key<'_>, mark: Mark, hash: u64) -> usize {
         // The lower bits are as random as the others.
         let mut at = usize::try_from(hash & u64::from(u32::MAX)).unwrap_or(0) & self.mask;
         while let Some(place) = self.places.get(at) {
-            if place.position < 0 || (place.hash == hash && self.value(place.position) == Some(key)) {
+            let is_equal = || mark.bytes <= SHORT || self.value(place.position) == Some(key);
+            if place.position < 0 || (place.mark == mark && is_equal()) {
                 break;
             }
             at = at.wrapping_add(1) & self.mask;
@@ -130,8 +143,8 @@ impl CategoryTable {
     }
 
     fn insert(&mut self, key: Key<'_>, position: usize) -> Result<()> {
-        let hash = self.hash(key);
-        let at = self.place(key, hash);
+        let (mark, hash) = self.mark(key);
+        let at = self.place(key, mark, hash);
         let place = self.places.get_mut(at).ok_or_else(|| Error::internal("a hash table without places"))?;
         if place.position >= 0 {
             let value = match key {
@@ -143,7 +156,7 @@ impl CategoryTable {
                 .remedy_is("name each category once"));
         }
         let position = i32::try_from(position).map_err(|_| Error::internal("a position beyond int32"))?;
-        *place = Place { hash, position };
+        *place = Place { mark, position };
         match key {
             Key::Int(value) => fallible::push(&mut self.ints, value),
             Key::Bytes(bytes) => {
@@ -154,25 +167,25 @@ impl CategoryTable {
         }
     }
 
+    /// The mark of a value, and its hash.
     #[inline]
-    fn hash(&self, key: Key<'_>) -> u64 {
+    fn mark(&self, key: Key<'_>) -> (Mark, u64) {
         let [first, second] = self.seed;
-        match key {
-            Key::Int(value) => {
-                let (low, high) = halves(value.cast_unsigned());
-                fold(fold(low ^ first, second | 1) ^ high, MIXER)
-            }
-            Key::Bytes(bytes) => {
-                let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-                let (blocks, rest) = bytes.as_chunks::<16>();
-                let state = blocks.iter().fold(first ^ length.wrapping_mul(MIXER), |state, block| {
+        let (words, bytes) = match key {
+            Key::Int(value) => (halves(value.cast_unsigned()), SHORT),
+            Key::Bytes(text) if text.len() <= SHORT => (tail(text), text.len()),
+            Key::Bytes(text) => {
+                let (blocks, rest) = text.as_chunks::<SHORT>();
+                let state = blocks.iter().fold(first, |state, block| {
                     let (low, high) = halves(u128::from_le_bytes(*block));
                     fold(state ^ low, second ^ high)
                 });
                 let (low, high) = tail(rest);
-                fold(fold(state ^ low, second ^ high), MIXER)
+                ((fold(state ^ low, second ^ high), 0), text.len())
             }
-        }
+        };
+        let length = u64::try_from(bytes).unwrap_or(u64::MAX).wrapping_mul(MIXER);
+        (Mark { words, bytes }, fold(words.0 ^ first ^ length, words.1 ^ second))
     }
 }
 
@@ -212,7 +225,7 @@ fn fold(a: u64, b: u64) -> u64 {
     low ^ high
 }
 
-/// Fewer than 16 bytes as two words, which differ for different bytes of one length.
+/// At most [`SHORT`] bytes as two words, which differ for different bytes of one length.
 #[inline]
 fn tail(bytes: &[u8]) -> (u64, u64) {
     if let (Some(first), Some(last)) = (bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {
