@@ -42,8 +42,10 @@ class Watch:
     def __init__(self) -> None:
         self.pyarrow = pa.total_allocated_bytes()
         self.own = _native._host_memory()
-        # NumPy tells it of the data of arrays. What was allocated before is not traced.
+        # NumPy tells it of the data of arrays. What came before is forgotten. Tracing is never stopped: before 3.12.9,
+        # CPython ends with a fault if another thread is about to attach meanwhile (python/cpython#128679).
         tracemalloc.start()
+        tracemalloc.clear_traces()
 
     def left(self, *, of_pyarrow_alone: bool = False) -> list[str]:
         """What is left of what came after, in words; of memory only pyarrow's where asked for."""
@@ -55,7 +57,6 @@ class Watch:
 
     def stop(self) -> None:
         """Ends the watch."""
-        tracemalloc.stop()
         producers.forget_all()
 
     def _found(self, of_pyarrow_alone: bool) -> list[str]:
