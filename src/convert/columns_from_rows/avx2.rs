@@ -6,8 +6,9 @@ use std::arch::x86_64::{
     _mm256_unpackhi_epi16, _mm256_unpackhi_epi32, _mm256_unpackhi_epi64, _mm256_unpacklo_epi8, _mm256_unpacklo_epi16,
     _mm256_unpacklo_epi32, _mm256_unpacklo_epi64,
 };
+use std::ops::Range;
 
-use super::tile_grid::{Grid, Lines, TilePrefetch};
+use super::tile_grid::{Grid, each_tile};
 
 /// Writes the columns of a grid with dense rows of `SIZE`-byte elements, `GROUP` columns at a time: the rows of full
 /// tiles, and all columns unless there are fewer than a tile has. Returns the number of columns and rows written.
@@ -18,40 +19,28 @@ use super::tile_grid::{Grid, Lines, TilePrefetch};
 pub(super) unsafe fn split<const SIZE: usize, const GROUP: usize>(grid: Grid) -> (usize, usize) {
     // A tile reads a cache line of each row, and writes a cache line of each column, in two halves.
     let tile = 64 / SIZE;
-    let rows = grid.rows / tile * tile;
     if grid.columns < GROUP {
         return (0, 0);
     }
-    let mut ahead = TilePrefetch::of(grid, tile);
-    let mut lines = Lines::new();
-    let crowded = Lines::are_crowded(grid, tile);
-    for band in (0..grid.columns).step_by(tile) {
-        let end = grid.columns.min(band + tile);
-        for row in (0..rows).step_by(tile) {
-            ahead.fetch();
-            let start = grid.part(row, band);
-            let start = match crowded && end - band == tile {
-                // SAFETY: `end - band == tile`: each of `tile` rows, 64 at most, has 64 bytes from here on.
-                true => unsafe { lines.copy(start, tile) },
-                false => start,
-            };
-            for column in (band..end).step_by(GROUP) {
-                // The last columns are read together with some before them, which are already written.
-                let written = GROUP.saturating_sub(end - column);
-                for half in [0, tile / 2] {
-                    // Before the band there are columns wherever it has too few.
-                    let part = start.part(half, 0).columns_from(column - band, written);
-                    // SAFETY: the part has half a tile's rows and `GROUP` columns: `written` of them lie before
-                    // `column`, which are columns of the grid, as it has `GROUP` or more, and bands before the last are
-                    // whole; a copy is made of whole bands only.
-                    let lines = unsafe { read::<SIZE, GROUP>(part) };
-                    // SAFETY: each column from `written` on has room for half a line from this row on, on half a cache
-                    // line if streamed.
-                    unsafe { write(part, written, lines) };
-                }
+    let write_tile = |start: Grid, band: Range<usize>| {
+        for column in band.clone().step_by(GROUP) {
+            // The last columns are read together with some before them, which are already written.
+            let written = GROUP.saturating_sub(band.end - column);
+            for half in [0, tile / 2] {
+                // Before the band there are columns wherever it has too few.
+                let part = start.part(half, 0).columns_from(column - band.start, written);
+                // SAFETY: the part has half a tile's rows and `GROUP` columns: `written` of them lie before
+                // `column`, which are columns of the grid, as it has `GROUP` or more, and bands before the last are
+                // whole; a copy is made of whole bands only.
+                let lines = unsafe { read::<SIZE, GROUP>(part) };
+                // SAFETY: each column from `written` on has room for half a line from the part's first row on, on half a cache
+                // line if streamed.
+                unsafe { write(part, written, lines) };
             }
         }
-    }
+    };
+    // SAFETY: as promised, and elements have `SIZE` bytes.
+    let rows = unsafe { each_tile(grid, tile, write_tile) };
     (grid.columns, rows)
 }
 

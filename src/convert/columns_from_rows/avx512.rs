@@ -6,8 +6,9 @@ use std::arch::x86_64::{
     _mm512_storeu_si512, _mm512_stream_si512, _mm512_unpackhi_epi8, _mm512_unpackhi_epi16, _mm512_unpackhi_epi32,
     _mm512_unpackhi_epi64, _mm512_unpacklo_epi8, _mm512_unpacklo_epi16, _mm512_unpacklo_epi32, _mm512_unpacklo_epi64,
 };
+use std::ops::Range;
 
-use super::tile_grid::{Grid, Lines, TilePrefetch};
+use super::tile_grid::{Grid, each_tile};
 
 /// Writes the columns of a grid with dense rows of `SIZE`-byte elements, `GROUP` columns at a time: the rows of full
 /// tiles. Returns the number of columns and rows written.
@@ -18,41 +19,29 @@ use super::tile_grid::{Grid, Lines, TilePrefetch};
 pub(super) unsafe fn split<const SIZE: usize, const GROUP: usize>(grid: Grid) -> (usize, usize) {
     // A tile reads a cache line of each row, and writes a cache line of each column.
     let tile = 64 / SIZE;
-    let rows = grid.rows / tile * tile;
-    let mut ahead = TilePrefetch::of(grid, tile);
-    let mut lines = Lines::new();
-    let crowded = Lines::are_crowded(grid, tile);
-    for band in (0..grid.columns).step_by(tile) {
-        let end = grid.columns.min(band + tile);
-        for row in (0..rows).step_by(tile) {
-            ahead.fetch();
-            let start = grid.part(row, band);
-            let start = match crowded && end - band == tile {
-                // SAFETY: `end - band == tile`: each of `tile` rows, 64 at most, has 64 bytes from here on.
-                true => unsafe { lines.copy(start, tile) },
-                false => start,
-            };
-            for column in (band..end).step_by(GROUP) {
-                let part = start.part(0, column - band);
-                let count = (end - column).min(GROUP);
-                if count == GROUP {
-                    // SAFETY: the part has `tile` rows, and `GROUP` columns from `column` on, as `count` says.
-                    let lines = unsafe { read::<SIZE, GROUP, false>(part, __mmask16::MAX) };
-                    // SAFETY: each of these columns has room for a line: `tile` elements from `row` on, on a cache line
-                    // if streamed.
-                    unsafe { write(part, GROUP, lines) };
-                } else {
-                    let mask = __mmask16::MAX >> (16 - count * SIZE);
-                    // SAFETY: the part has `tile` rows, and the mask a bit for each byte of the `count` columns that
-                    // are left.
-                    let lines = unsafe { read::<SIZE, GROUP, true>(part, mask) };
-                    // SAFETY: each of the `count` columns has room for a line: `tile` elements from `row` on, on a
-                    // cache line if streamed.
-                    unsafe { write(part, count, lines) };
-                }
+    let write_tile = |start: Grid, band: Range<usize>| {
+        for column in band.clone().step_by(GROUP) {
+            let part = start.part(0, column - band.start);
+            let count = (band.end - column).min(GROUP);
+            if count == GROUP {
+                // SAFETY: the part has `tile` rows, and `GROUP` columns from `column` on, as `count` says.
+                let lines = unsafe { read::<SIZE, GROUP, false>(part, __mmask16::MAX) };
+                // SAFETY: each of these columns has room for a line: an element of each of the tile's rows, on a cache line
+                // if streamed.
+                unsafe { write(part, GROUP, lines) };
+            } else {
+                let mask = __mmask16::MAX >> (16 - count * SIZE);
+                // SAFETY: the part has `tile` rows, and the mask a bit for each byte of the `count` columns that
+                // are left.
+                let lines = unsafe { read::<SIZE, GROUP, true>(part, mask) };
+                // SAFETY: each of the `count` columns has room for a line: an element of each of the tile's rows, on a
+                // cache line if streamed.
+                unsafe { write(part, count, lines) };
             }
         }
-    }
+    };
+    // SAFETY: as promised, and elements have `SIZE` bytes.
+    let rows = unsafe { each_tile(grid, tile, write_tile) };
     (grid.columns, rows)
 }
 

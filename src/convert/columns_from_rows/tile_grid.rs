@@ -2,6 +2,7 @@
 //! Dispatch table: `avx2.rs` and `avx512.rs` use its types.
 
 use std::mem::MaybeUninit;
+use std::ops::Range;
 
 use super::vectors;
 #[cfg(target_arch = "aarch64")]
@@ -69,15 +70,15 @@ impl Grid {
 /// A contiguous copy of a tile's lines. Rows that are a multiple of 4 KiB apart would share one set of the first-level
 /// cache, and evict each other before a whole line is read.
 #[repr(align(64))]
-pub(super) struct Lines([MaybeUninit<[u8; 64]>; 64]);
+struct Lines([MaybeUninit<[u8; 64]>; 64]);
 
 impl Lines {
-    pub(super) const fn new() -> Self {
+    const fn new() -> Self {
         Self([const { MaybeUninit::uninit() }; 64])
     }
 
     /// Returns whether this many rows of a grid share sets of the cache.
-    pub(super) fn are_crowded(grid: Grid, rows: usize) -> bool {
+    fn are_crowded(grid: Grid, rows: usize) -> bool {
         let apart = grid.row_step.unsigned_abs();
         // The number of rows until one maps to the cache set of the first again, for a stride with this power of two, in lines.
         let cycle = 4096 >> apart.trailing_zeros().min(12);
@@ -89,7 +90,7 @@ impl Lines {
     /// # Safety
     /// The part has `rows` rows, 64 at most, of 64 readable bytes each.
     #[inline(always)]
-    pub(super) unsafe fn copy(&mut self, part: Grid, rows: usize) -> Grid {
+    unsafe fn copy(&mut self, part: Grid, rows: usize) -> Grid {
         for (row, line) in self.0.iter_mut().take(rows).enumerate() {
             // SAFETY: `row < rows`, and each row has 64 bytes; bytes need no alignment.
             line.write(unsafe { part.part(row, 0).source.cast::<[u8; 64]>().read() });
@@ -100,7 +101,7 @@ impl Lines {
 
 /// Prefetches the rows behind a grid, which usually come next, while the grid's own are written, line by line in memory
 /// order. The processor's own prefetcher sees columns of lines instead.
-pub(super) struct TilePrefetch {
+struct TilePrefetch {
     row: *const u8,
     row_step: isize,
     line: usize,
@@ -112,7 +113,7 @@ pub(super) struct TilePrefetch {
 
 impl TilePrefetch {
     /// The rows behind a grid of which tiles of so many rows, a line of each, are written.
-    pub(super) fn of(grid: Grid, tile: usize) -> Self {
+    fn of(grid: Grid, tile: usize) -> Self {
         let row = grid.part(grid.rows, 0).source;
         let (apart, bytes) = (grid.row_step.unsigned_abs(), grid.columns.saturating_mul(grid.size));
         // A line that two rows share is prefetched once.
@@ -124,7 +125,7 @@ impl TilePrefetch {
 
     /// Asks for the next ones.
     #[inline(always)]
-    pub(super) fn fetch(&mut self) {
+    fn fetch(&mut self) {
         for _ in 0..self.share {
             prefetch_to_second(self.row.wrapping_add(self.line * 64));
             self.line += 1;
@@ -133,6 +134,33 @@ impl TilePrefetch {
             }
         }
     }
+}
+
+/// Calls `write` with each full tile of a grid with dense rows, and the columns that it has. Such a tile has `tile` rows, and a
+/// cache line of each; the last ones of the rows may have fewer columns. Returns the number of rows in full tiles.
+///
+/// # Safety
+/// As [`split`]; elements are `64 / tile` bytes.
+#[inline(always)]
+pub(super) unsafe fn each_tile(grid: Grid, tile: usize, mut write: impl FnMut(Grid, Range<usize>)) -> usize {
+    let rows = grid.rows / tile * tile;
+    let mut ahead = TilePrefetch::of(grid, tile);
+    let mut lines = Lines::new();
+    let crowded = Lines::are_crowded(grid, tile);
+    for band in (0..grid.columns).step_by(tile) {
+        let end = grid.columns.min(band + tile);
+        for row in (0..rows).step_by(tile) {
+            ahead.fetch();
+            let start = grid.part(row, band);
+            let start = match crowded && end - band == tile {
+                // SAFETY: `end - band == tile`: each of `tile` rows, 64 at most, has 64 bytes from here on.
+                true => unsafe { lines.copy(start, tile) },
+                false => start,
+            };
+            write(start, band..end);
+        }
+    }
+    rows
 }
 
 /// Writes the columns of a grid.

@@ -1,6 +1,8 @@
 //! Transposes tiles with 16-byte vectors, of any instruction set that has them.
 
-use super::tile_grid::{Grid, Lines, TilePrefetch};
+use std::ops::Range;
+
+use super::tile_grid::{Grid, each_tile};
 use crate::convert::pack::{LINE, Vector, WIDTH, transposed};
 
 /// Writes the columns of a grid with dense rows of `SIZE`-byte elements, `GROUP` columns at a time: the rows of full
@@ -11,40 +13,28 @@ use crate::convert::pack::{LINE, Vector, WIDTH, transposed};
 pub(super) unsafe fn split<V: Vector, const SIZE: usize, const GROUP: usize>(grid: Grid) -> (usize, usize) {
     // A tile reads a cache line of each row, and writes a cache line of each column, in quarters.
     let (tile, quarter) = (LINE / SIZE, WIDTH / SIZE);
-    let rows = grid.rows / tile * tile;
     if grid.columns < GROUP {
         return (0, 0);
     }
-    let mut ahead = TilePrefetch::of(grid, tile);
-    let mut lines = Lines::new();
-    let crowded = Lines::are_crowded(grid, tile);
-    for band in (0..grid.columns).step_by(tile) {
-        let end = grid.columns.min(band + tile);
-        for row in (0..rows).step_by(tile) {
-            ahead.fetch();
-            let start = grid.part(row, band);
-            let start = match crowded && end - band == tile {
-                // SAFETY: `end - band == tile`: each of `tile` rows, 64 at most, has 64 bytes from here on.
-                true => unsafe { lines.copy(start, tile) },
-                false => start,
-            };
-            for column in (band..end).step_by(GROUP) {
-                // The last columns are read together with some before them, which are already written.
-                let written = GROUP.saturating_sub(end - column);
-                for first in (0..tile).step_by(quarter) {
-                    // Before the band there are columns wherever it has too few.
-                    let part = start.part(first, 0).columns_from(column - band, written);
-                    // SAFETY: the part has a quarter of a tile's rows and `GROUP` columns: `written` of them lie before
-                    // `column`, which are columns of the grid, as it has `GROUP` or more, and bands before the last are
-                    // whole; a copy is made of whole bands only.
-                    let lines = unsafe { read::<V, SIZE, GROUP>(part) };
-                    // SAFETY: each column from `written` on has room for a quarter of a line from this row on, at 16
-                    // bytes if streamed.
-                    unsafe { write(part, written, transposed::<V, SIZE, GROUP>(lines)) };
-                }
+    let write_tile = |start: Grid, band: Range<usize>| {
+        for column in band.clone().step_by(GROUP) {
+            // The last columns are read together with some before them, which are already written.
+            let written = GROUP.saturating_sub(band.end - column);
+            for first in (0..tile).step_by(quarter) {
+                // Before the band there are columns wherever it has too few.
+                let part = start.part(first, 0).columns_from(column - band.start, written);
+                // SAFETY: the part has a quarter of a tile's rows and `GROUP` columns: `written` of them lie before
+                // `column`, which are columns of the grid, as it has `GROUP` or more, and bands before the last are
+                // whole; a copy is made of whole bands only.
+                let lines = unsafe { read::<V, SIZE, GROUP>(part) };
+                // SAFETY: each column from `written` on has room for a quarter of a line from the part's first row on, at 16
+                // bytes if streamed.
+                unsafe { write(part, written, transposed::<V, SIZE, GROUP>(lines)) };
             }
         }
-    }
+    };
+    // SAFETY: as promised, and elements have `SIZE` bytes.
+    let rows = unsafe { each_tile(grid, tile, write_tile) };
     (grid.columns, rows)
 }
 

@@ -55,12 +55,8 @@ impl<'a> UnalignedBits<'a> {
 
 /// Writes 64 elements of this size: an element of `source` where its bit is set, else `element`.
 pub(in crate::convert) fn selecting(isa: Isa, size: usize) -> Compiled {
-    match (isa, size) {
-        #[cfg(target_arch = "aarch64")]
-        (Isa::Neon, _) => return selecting_vectors::<super::neon::Neon>(size),
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        (Isa::Portable, _) => return selecting_vectors::<super::sse2::Sse2>(size),
-        _ => {}
+    if let Some(masking) = masking::<true>(isa, size) {
+        return masking;
     }
     match size {
         1 => isa.compiled::<Selecting<u8>>(),
@@ -71,33 +67,31 @@ pub(in crate::convert) fn selecting(isa: Isa, size: usize) -> Compiled {
     }
 }
 
-/// As [`selecting`], by masks of vectors: compilers make no masks of bits without instructions for it.
-#[cfg_attr(
-    any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))),
-    allow(dead_code, reason = "only vectors in registers choose by masks")
-)]
-fn selecting_vectors<V: Vector>(size: usize) -> Compiled {
-    match size {
-        1 => Masking::<V, 1, true>::run,
-        2 => Masking::<V, 2, true>::run,
-        4 => Masking::<V, 4, true>::run,
-        8 => Masking::<V, 8, true>::run,
-        _ => Masking::<V, 16, true>::run,
+/// As [`selecting`] if `READS`, else as [`spreading`], by masks of vectors; `None` where compilers make masks of bits themselves, by
+/// instructions for it, and where no vectors are in registers.
+#[cfg_attr(miri, allow(unused_variables, reason = "Miri has no vectors in registers"))]
+fn masking<const READS: bool>(isa: Isa, size: usize) -> Option<Compiled> {
+    match isa {
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon => Some(masking_by::<super::neon::Neon, READS>(size)),
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        Isa::Portable => Some(masking_by::<super::sse2::Sse2, READS>(size)),
+        _ => None,
     }
 }
 
-/// As [`spreading`], by masks of vectors.
+/// As [`masking`], by these vectors.
 #[cfg_attr(
     any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))),
     allow(dead_code, reason = "only vectors in registers choose by masks")
 )]
-fn spreading_vectors<V: Vector>(size: usize) -> Compiled {
+fn masking_by<V: Vector, const READS: bool>(size: usize) -> Compiled {
     match size {
-        1 => Masking::<V, 1, false>::run,
-        2 => Masking::<V, 2, false>::run,
-        4 => Masking::<V, 4, false>::run,
-        8 => Masking::<V, 8, false>::run,
-        _ => Masking::<V, 16, false>::run,
+        1 => Masking::<V, 1, READS>::run,
+        2 => Masking::<V, 2, READS>::run,
+        4 => Masking::<V, 4, READS>::run,
+        8 => Masking::<V, 8, READS>::run,
+        _ => Masking::<V, 16, READS>::run,
     }
 }
 
@@ -171,12 +165,8 @@ impl<T: Copy> Kernel for Selecting<T> {
 
 /// Writes 64 elements of this size, `element` where the bit is set, else zero.
 pub(in crate::convert) fn spreading(isa: Isa, size: usize) -> Compiled {
-    match (isa, size) {
-        #[cfg(target_arch = "aarch64")]
-        (Isa::Neon, _) => return spreading_vectors::<super::neon::Neon>(size),
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        (Isa::Portable, _) => return spreading_vectors::<super::sse2::Sse2>(size),
-        _ => {}
+    if let Some(masking) = masking::<false>(isa, size) {
+        return masking;
     }
     match size {
         1 => isa.compiled::<Spreading<u8>>(),
