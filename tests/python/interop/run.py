@@ -32,6 +32,10 @@ class LeftOut(Exception):
     """Why a library is not tested here."""
 
 
+class NotMade(Exception):
+    """Why an environment could not be made."""
+
+
 def satisfies(version: tuple[int, int], wanted: str) -> bool:
     """Whether a version of Python is in a range such as ">=3.12,<3.15"."""
     for clause in filter(None, (part.strip() for part in wanted.split(","))):
@@ -88,7 +92,13 @@ def prepare(library: matrix.Library, wheel: Path) -> Path:
         print(f"making {prefix.relative_to(ROOT)}", flush=True)
         stamp.unlink(missing_ok=True)
         run([base, "-m", "venv", "--clear", str(prefix)])
-        run([*pip, "--requirement", str(requirements), "pytest", "numpy"])
+        install = [*pip, "--requirement", str(requirements), "pytest", "numpy"]
+        try:
+            run(install)
+        except NotMade as why:
+            # An index may be out of reach for a moment; pip goes on from what it has.
+            print(f"once more: {why}", flush=True)
+            run(install)
         had = []
     if had[2:] != [digest(wheel)]:
         run([*pip, "--force-reinstall", "--no-deps", str(wheel)])
@@ -97,7 +107,13 @@ def prepare(library: matrix.Library, wheel: Path) -> Path:
 
 
 def run(command: list[str]) -> None:
-    subprocess.run(command, check=True)
+    """Runs a command; `NotMade` with the last that it said where it fails."""
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+    sys.stderr.write(done.stderr)
+    if done.returncode:
+        said = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
+        free = shutil.disk_usage(ROOT).free / 2**30
+        raise NotMade(f"{' '.join(command[1:4])}: {said[0]} ({free:.1f} GiB of disk free)")
 
 
 def test(library: matrix.Library, python: Path, *, write: bool, timeout: int, more: list[str]) -> str:
@@ -165,7 +181,7 @@ def main() -> None:
             outcome = test(library, python, write=arguments.write, timeout=arguments.timeout, more=arguments.pytest)
         except LeftOut as why:
             outcome = f"LEFT OUT: {why}"
-        except subprocess.CalledProcessError as error:
+        except NotMade as error:
             outcome = f"failed: the environment could not be made ({error})"
         outcomes[library.name] = f"{outcome} ({time.monotonic() - start:.0f} s)"
     if arguments.write:
