@@ -104,9 +104,9 @@ impl Current {
         if said.device_type() == DLDeviceType::CUDA && !relabelled && found.id() != said.id() {
             return refused(format!("the address {address:#x} is said to be on {said}, and is on {found}"));
         }
-        // Pool memory has no context.
-        let foreign = !pointer.context.is_null() && !self.is_primary(pointer.context, found);
-        if foreign && found.device_type() == DLDeviceType::CUDA {
+        // Pool memory has no context. Host-visible memory may be of any: to compare it would start that device.
+        let is_of_context = found.device_type() == DLDeviceType::CUDA && !pointer.context.is_null();
+        if is_of_context && !self.is_primary(pointer.context, found) {
             return refused(format!(
                 "the memory at {address:#x} is of a context that is not the primary one of {found}, which is not supported"
             ));

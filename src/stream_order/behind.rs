@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::Wait;
-use crate::cuda::{Called, CudaDevice, Current, Event, Stream};
+use super::{Wait, host};
+use crate::cuda::{Called, Current, Event, Stream};
 
 /// The work that must be done before memory is reused.
 pub(crate) struct Behind {
@@ -60,7 +60,7 @@ impl Behind {
     /// # Errors
     /// When the driver refuses, as at the end of the process: then nothing may be freed.
     pub(super) fn enter(&self) -> Option<Called<Current>> {
-        Some(CudaDevice::get(self.ordinal).ok()?.enter_unchecked())
+        Some(host::device(self.ordinal).ok()?.enter_unchecked())
     }
 
     /// Returns what is waited for next; `None` if all work was seen done.

@@ -4,8 +4,8 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use super::behind::Behind;
-use super::{Readiness, Use, is_available};
-use crate::cuda::{CudaDevice, Event, Stream, is_cuda, is_forked};
+use super::{Readiness, Use, host, is_available};
+use crate::cuda::{Event, Stream, is_cuda, is_forked};
 
 /// What must be done before memory is reused.
 pub(crate) enum End {
@@ -60,6 +60,6 @@ impl Readiness {
 /// Records an event behind the work that a stream got since; `None` if the driver cannot, as when the stream was
 /// destroyed.
 fn recorded_again(ordinal: i32, stream: Stream) -> Option<Event> {
-    let current = CudaDevice::get(ordinal).ok()?.enter_unchecked().ok()?;
+    let current = host::device(ordinal).ok()?.enter_unchecked().ok()?;
     (current.is_capturing(stream) == Ok(false)).then(|| Event::record(&current, stream).ok())?
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,7 +13,7 @@ import fakes
 import numpy as np
 import pyarrow as pa
 import pytest
-from device_arrow import DeviceArray
+from device_arrow import CUDA_HOST, DeviceArray, exported
 from driver import SOON, soon
 
 VALUES = np.arange(64, dtype="int32")
@@ -102,3 +103,40 @@ def test_two_devices_start_at_once() -> None:
     for worker in workers:
         worker.join(SOON)
         assert worker.found == [1.5, 2.5]
+
+
+def test_memory_that_was_lent_is_the_first_of_its_device_to_be_let_go_of() -> None:
+    """Its release has to start the device, which no import or export did."""
+    ad.from_arrow(pa.array([1])).to_device("cuda:0")
+    array = ad.from_arrow(DeviceArray(pa.array([1, 2]), ordinal=1).give())
+    # Nothing is known of what the consumer does with it.
+    with exported(array):
+        pass
+    held = [array]
+    del array
+    counted: list[int] = []
+
+    def count() -> None:
+        while driver.held() == 0:
+            time.sleep(0.001)
+        # Each of these needs the interpreter.
+        counted.extend(range(1000))
+        lib = driver.simulated()
+        assert lib is not None
+        lib.simulated_cuda_hold(None)
+
+    counter = threading.Thread(target=count, daemon=True)
+    with driver.hold("cuDevicePrimaryCtxRetain"):
+        counter.start()
+        held.clear()
+        counter.join(SOON)
+    assert len(counted) == 1000
+
+
+def test_page_locked_memory_starts_only_the_device_that_it_is_said_to_be_of() -> None:
+    """The driver names the one whose context allocated it, and any may use it."""
+    memory = DeviceArray(pa.array([1.5, 2.5]), kind=CUDA_HOST, ordinal=1, how="pyarrow", device_id=0)
+    before = driver.calls("cuDevicePrimaryCtxRetain")
+    array = ad.from_arrow(memory.give())
+    assert np.from_dlpack(ad.to_tensor(array, dtype="float32").to_device("cpu")).tolist() == [1.5, 2.5]
+    assert driver.calls("cuDevicePrimaryCtxRetain") == before + 1
