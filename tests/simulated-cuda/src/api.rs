@@ -88,6 +88,42 @@ impl Simulator {
         self.function::<extern "C" fn()>("simulated_cuda_run_all")();
     }
 
+    /// What the virtual clock says, in nanoseconds; `None` under a schedule without one.
+    pub fn virtual_time(&self) -> Option<u64> {
+        let now = self.function::<extern "C" fn() -> u64>("simulated_cuda_virtual_time")();
+        (now != u64::MAX).then_some(now)
+    }
+
+    /// Lets this thread sleep for a time of the virtual clock; false, at once, under a schedule without one.
+    pub fn sleep(&self, nanoseconds: u64) -> bool {
+        self.function::<extern "C" fn(u64) -> i32>("simulated_cuda_sleep")(nanoseconds) != 0
+    }
+
+    /// Takes the virtual clock's time for a copy of so many bytes by this thread.
+    pub fn host_copied(&self, bytes: u64) {
+        self.function::<extern "C" fn(u64)>("simulated_cuda_host_copied")(bytes);
+    }
+
+    /// Queues work on a stream of the current context that keeps the kernels of the device busy for a time of the virtual clock.
+    pub fn busy(&self, stream: usize, nanoseconds: u64) {
+        let queued = self.function::<extern "C" fn(usize, u64) -> i32>("simulated_cuda_busy")(stream, nanoseconds);
+        assert_ne!(queued, 0, "work needs a stream");
+    }
+
+    /// How often the virtual clock moved on although a thread computed.
+    pub fn forced_moves(&self) -> u64 {
+        self.function::<extern "C" fn() -> u64>("simulated_cuda_forced_moves")()
+    }
+
+    /// What lasted on the virtual clock so far.
+    pub fn timeline(&self) -> Vec<Lasted> {
+        let timeline = self.function::<extern "C" fn(*mut u8, usize) -> usize>("simulated_cuda_timeline");
+        let mut text = vec![0; timeline(std::ptr::null_mut(), 0)];
+        let length = timeline(text.as_mut_ptr(), text.len());
+        text.truncate(length);
+        String::from_utf8_lossy(&text).lines().map(Lasted::parse).collect()
+    }
+
     /// This thread hands what it knows over to whoever receives the token.
     pub fn hand_over_send(&self, token: u64) {
         self.function::<extern "C" fn(u64)>("simulated_cuda_hand_over_send")(token);
@@ -130,6 +166,31 @@ impl Gate<'_> {
     /// Lets the stream pass.
     pub fn open(&self) {
         self.simulator.function::<extern "C" fn(u64)>("simulated_cuda_open_gate")(self.number);
+    }
+}
+
+/// Something that lasted: an operation of a stream, or a wait, a sleep or a long call of a thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lasted {
+    /// When it began, in nanoseconds of the virtual clock.
+    pub start: u64,
+    /// When it ended.
+    pub end: u64,
+    /// The bytes that it moved, if it is an operation.
+    pub bytes: u64,
+    /// "kernel", "copy", "fill", "wait", "sleep", "host copy", or the function that was called.
+    pub what: String,
+    /// The stream or the host thread.
+    pub whose: String,
+}
+
+impl Lasted {
+    fn parse(line: &str) -> Lasted {
+        let mut fields = line.splitn(5, '\t');
+        let mut next = || fields.next().expect("five fields");
+        let mut number = || next().parse().expect("a number");
+        let (start, end, bytes) = (number(), number(), number());
+        Lasted { start, end, bytes, what: next().into(), whose: next().into() }
     }
 }
 

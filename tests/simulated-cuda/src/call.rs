@@ -3,11 +3,12 @@
 use std::cell::{Cell, RefCell};
 use std::ops::{Deref, DerefMut};
 use std::sync::MutexGuard;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::context::Thread;
+use crate::costs::of_call;
 use crate::error::{Error, Outcome};
 use crate::settings::{Schedule, slow_threads};
 use crate::state::{CHANGED, State, lock};
@@ -16,6 +17,8 @@ use crate::state::{CHANGED, State, lock};
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 /// Set when the process exits: the driver answers nothing any more.
 static CLOSED: AtomicBool = AtomicBool::new(false);
+/// How many threads hold the lock, wait for it, or wait inside.
+static INSIDE: AtomicUsize = AtomicUsize::new(0);
 /// What the next late thread takes for a random number.
 static DRAWN: AtomicU32 = AtomicU32::new(0);
 
@@ -36,6 +39,8 @@ pub(crate) struct Call {
     guard: Option<MutexGuard<'static, State>>,
     pub(crate) thread: usize,
     pub(crate) name: &'static str,
+    /// Whether this call has waited for the virtual clock.
+    pub(crate) waited: bool,
 }
 
 impl Deref for Call {
@@ -55,9 +60,10 @@ impl DerefMut for Call {
 impl Call {
     /// Locks the driver for this thread, without any of the checks of a driver call.
     fn begin(name: &'static str, watch: bool) -> Call {
+        INSIDE.fetch_add(1, Ordering::Relaxed);
         let guard = lock();
         HOLDS.set(true);
-        let mut call = Call { guard: Some(guard), thread: 0, name };
+        let mut call = Call { guard: Some(guard), thread: 0, name, waited: false };
         call.thread = match THREAD.get() {
             Some((generation, number)) if generation == call.generation => number,
             _ => {
@@ -81,15 +87,22 @@ impl Call {
 
     /// Blocks this thread until the operation `tick` of a stream has run, and until the thread knows it.
     pub(crate) fn wait_for(&mut self, stream: usize, tick: u64) {
-        while !self.run_to(stream, tick) {
-            self.memory.watch();
-            let guard = self.guard.take().expect("held but while waiting");
-            HOLDS.set(false);
-            let pause = Duration::from_millis(1);
-            let (guard, _) = CHANGED.wait_timeout(guard, pause).unwrap_or_else(|poisoned| poisoned.into_inner());
-            HOLDS.set(true);
-            self.guard = Some(guard);
+        if self.has_clock() {
+            return self.wait_on_clock("wait", |state| state.end_of(stream, tick));
         }
+        while !self.run_to(stream, tick) {
+            self.pause(Duration::from_millis(1));
+        }
+    }
+
+    /// Unlocks the driver until something changes, or for as long as `longest`.
+    pub(crate) fn pause(&mut self, longest: Duration) {
+        self.memory.watch();
+        let guard = self.guard.take().expect("held but while waiting");
+        HOLDS.set(false);
+        let (guard, _) = CHANGED.wait_timeout(guard, longest).unwrap_or_else(|poisoned| poisoned.into_inner());
+        HOLDS.set(true);
+        self.guard = Some(guard);
     }
 }
 
@@ -97,6 +110,7 @@ impl Drop for Call {
     fn drop(&mut self) {
         self.memory.watch();
         HOLDS.set(false);
+        INSIDE.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -137,7 +151,16 @@ fn checked(name: &'static str, body: impl FnOnce(&mut Call) -> Outcome) -> Outco
     if matches!(call.settings.schedule, Schedule::Random(_)) {
         call.run_some();
     }
-    body(&mut call)
+    let start = call.time.now;
+    call.spend(of_call(name));
+    let outcome = body(&mut call);
+    call.note_call(start);
+    outcome
+}
+
+/// How many threads are in the driver, or about to be.
+pub(crate) fn threads_inside() -> usize {
+    INSIDE.load(Ordering::Relaxed)
 }
 
 /// Has a thread that is not the first wait for a while, if that is asked for: what relies on its speed then fails.

@@ -6,6 +6,8 @@ use crate::block::{Life, Place};
 use crate::call::Call;
 use crate::capture::Mode;
 use crate::clock::{Actor, Clock};
+use crate::costs::CONTEXT;
+use crate::engine::Engine;
 use crate::error::{Error, Outcome};
 use crate::race::{Access, Kind, only};
 use crate::state::State;
@@ -40,6 +42,8 @@ pub(crate) struct Device {
     pub(crate) current_pool: Option<usize>,
     /// Bytes of blocks whose free has not run.
     pub(crate) used: u64,
+    /// Its parts, each of which does one operation at a time on the virtual clock.
+    pub(crate) engines: [Engine; 3],
 }
 
 /// One context.
@@ -92,6 +96,7 @@ impl State {
     /// Retains the primary context of a device. After its last release it comes back empty, under the same handle.
     pub(crate) fn retain_primary(&mut self, device: usize) -> usize {
         let Some(context) = self.devices[device].primary else {
+            self.spend(CONTEXT);
             let context = self.add_context(device, true);
             self.devices[device].primary = Some(context);
             return context;

@@ -102,7 +102,7 @@ impl State {
 
     fn reads_pageable_now(&mut self) -> bool {
         match (self.settings.pageable, self.settings.schedule) {
-            (Pageable::Immediate, _) | (Pageable::Scheduled, Schedule::Eager) => true,
+            (Pageable::Immediate, _) | (Pageable::Scheduled, Schedule::Eager | Schedule::Clock) => true,
             (Pageable::Deferred, _) | (Pageable::Scheduled, Schedule::Lazy) => false,
             (Pageable::Scheduled, Schedule::Random(_)) => self.below(2) == 0,
         }
@@ -145,6 +145,11 @@ impl Call {
         let at = self.submit(thread, stream, Action::Copy(copy), None)?;
         if capturing {
             return Ok(());
+        }
+        if !from_known {
+            // The driver copies to memory of its own first.
+            let cost = self.settings.machine.host_copy(width * height);
+            self.spend(cost);
         }
         // Into pageable memory the driver returns only when the bytes are there; out of it, when it is done with the source.
         let waits = match waits {

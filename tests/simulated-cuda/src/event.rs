@@ -35,20 +35,25 @@ impl Call {
         Ok(event)
     }
 
-    /// The time between two finished events: a figure, not a measurement.
+    /// The milliseconds between two finished events: by the virtual clock, if there is one, else a figure without a meaning.
     pub(crate) fn elapsed(&mut self, start: usize, end: usize) -> Outcome<f32> {
-        let mut ticks = [0.0; 2];
+        let mut ticks = [0.0_f64; 2];
         for (handle, tick) in [start, end].into_iter().zip(&mut ticks) {
             let event = self.event(handle)?;
             let Recorded::In(stream, at) = event.recorded else { return Err(Error::INVALID_HANDLE) };
             if event.flags & DISABLE_TIMING != 0 {
                 return Err(Error::INVALID_HANDLE);
             }
+            if self.has_clock() {
+                let end = self.end_of(stream, at.tick).filter(|end| *end <= self.time.now).ok_or(Error::NOT_READY)?;
+                *tick = end as f64 / 1e6;
+                continue;
+            }
             if self.streams[stream].done < at.tick {
                 return Err(Error::NOT_READY);
             }
-            *tick = at.tick as f32;
+            *tick = at.tick as f64 / 1024.0;
         }
-        Ok((ticks[1] - ticks[0]).abs() / 1024.0)
+        if self.has_clock() { Ok((ticks[1] - ticks[0]) as f32) } else { Ok((ticks[1] - ticks[0]).abs() as f32) }
     }
 }

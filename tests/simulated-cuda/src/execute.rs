@@ -29,6 +29,8 @@ pub(crate) enum Action {
     },
     /// Blocks the stream until a test opens it.
     Gate(u64),
+    /// Keeps the device's kernels busy for so many nanoseconds of the virtual clock.
+    Busy(u64),
 }
 
 /// A pattern of 1, 2 or 4 bytes, over and over.
@@ -52,6 +54,7 @@ impl Action {
             Action::Kernel(_) => "kernel",
             Action::Host { .. } => "host function",
             Action::Gate(_) => "gate",
+            Action::Busy(_) => "kernel of a test",
         }
     }
 
@@ -65,7 +68,7 @@ impl Action {
                 vec![(only(range), Kind::Write)]
             }
             Action::Copy(copy) => copy.touches(),
-            Action::Marker | Action::Kernel(_) | Action::Host { .. } | Action::Gate(_) => Vec::new(),
+            Action::Marker | Action::Kernel(_) | Action::Host { .. } | Action::Gate(_) | Action::Busy(_) => Vec::new(),
         }
     }
 }
@@ -102,14 +105,14 @@ impl State {
     }
 
     /// Runs one operation. What goes wrong loses the context, as on a device.
-    pub(crate) fn execute(&mut self, stream: usize, at: Moment, action: Action) {
+    pub(crate) fn execute(&mut self, stream: usize, at: Moment, action: &Action) {
         let bases: Vec<u64> = action
             .touches(&self.memory)
             .iter()
             .filter_map(|(ranges, _)| self.memory.find(ranges.first()?.start).map(|block| block.base))
             .collect();
-        let outcome = match &action {
-            Action::Marker | Action::Host { .. } | Action::Gate(_) => Ok(()),
+        let outcome = match action {
+            Action::Marker | Action::Host { .. } | Action::Gate(_) | Action::Busy(_) => Ok(()),
             Action::Allocate(base) => {
                 self.memory.get_mut(*base).expect("a block is never forgotten").fill_fresh();
                 Ok(())

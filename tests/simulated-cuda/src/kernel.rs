@@ -144,6 +144,9 @@ struct Running<'a> {
 impl Running<'_> {
     fn access(&mut self, address: u64, bytes: usize, kind: Kind) -> Outcome<*mut u8> {
         let first = self.state.memory.bytes(address, bytes as u64)?;
+        let is_of_device = self.state.memory.find(address).is_some_and(|block| block.place == Place::Device);
+        let touched = &mut self.state.time.touched;
+        *(if is_of_device { &mut touched.device } else { &mut touched.host }) += bytes as u64;
         self.state.check_reach(self.context, address)?;
         let (ranges, at) = (only(address..address + bytes as u64), self.at.clone());
         self.state.log(Access { ranges, kind, at, what: "kernel", by_host: false, done: true });

@@ -4,7 +4,7 @@
 //! that no wait has ordered are reported, whether or not they went wrong in this run. The README beside this crate has the switches
 //! and what it cannot show.
 //!
-//! One question is answered per file: `clock` what came before what, `stream` what is queued, `race` who else touched these bytes,
+//! One question is answered per file: `clock` what came before what, `time` how late it is, `stream` what is queued, `race` who touched what,
 //! `pages` and `fault` what the host touched, and so on. `exports` holds the driver's functions, `questions` the ones that only this
 //! driver has, and [`api`] the same for Rust tests.
 
@@ -32,6 +32,8 @@ mod capture;
 mod clock;
 mod context;
 mod copy;
+mod costs;
+mod engine;
 mod error;
 mod event;
 mod execute;
@@ -51,5 +53,8 @@ mod report;
 mod settings;
 mod state;
 mod stream;
+mod threads;
+mod time;
+mod timing;
 
 pub use kernel::{KernelContext, KernelFunction};

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use crate::block::{Life, NewBlock, Place};
 use crate::call::Call;
 use crate::clock::Clock;
+use crate::costs::of_growth;
 use crate::error::{Error, Outcome};
 use crate::execute::Action;
 use crate::state::State;
@@ -171,7 +172,9 @@ impl Call {
         }
         let context = self.streams[stream].context;
         let clock = Clock::clone(&self.streams[stream].clock);
+        let kept = self.pools[&pool].kept;
         self.take_memory(device, size, Some(pool), &clock)?;
+        self.spend(of_growth(size.saturating_sub(kept)));
         let life = Life::Pending;
         let new = NewBlock { size, place: Place::Device, context, device, pool: Some(pool), flags: 0, life };
         let base = match self.take_again(pool, stream, size) {

@@ -8,11 +8,10 @@ use crate::call::ask;
 use crate::execute::Action;
 use crate::kernel::{Kernel, KernelFunction};
 use crate::race::{Access, Kind, only};
-use crate::settings::Schedule;
 use crate::state::CHANGED;
 
 /// What is asked here and how: raised when either changes.
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
 
 /// # Safety
 ///
@@ -152,17 +151,20 @@ pub extern "C" fn simulated_cuda_gate(stream: usize) -> u64 {
 pub extern "C" fn simulated_cuda_open_gate(gate: u64) {
     ask(|call| {
         call.gates.insert(gate, true);
-        if call.settings.schedule == Schedule::Eager {
+        if call.settings.schedule.is_eager() {
             call.run_all();
         }
     });
     CHANGED.notify_all();
 }
 
-/// Runs whatever can run. No thread learns of it.
+/// Runs whatever can run, and moves the virtual clock on to its end. No thread learns of it.
 #[unsafe(no_mangle)]
 pub extern "C" fn simulated_cuda_run_all() {
-    ask(|call| call.run_all());
+    ask(|call| {
+        call.run_all();
+        call.advance_to_end();
+    });
 }
 
 /// This thread hands what it knows over to whoever receives the token.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use crate::costs::{MACHINES, Machine};
 use crate::inject::Failure;
 
 /// When queued work runs.
@@ -17,6 +18,15 @@ pub(crate) enum Schedule {
     Eager,
     /// At random points that the order allows.
     Random(u64),
+    /// At once, and it is done when the virtual clock says so.
+    Clock,
+}
+
+impl Schedule {
+    /// Whether work runs as soon as nothing is in its way.
+    pub(crate) fn is_eager(self) -> bool {
+        matches!(self, Schedule::Eager | Schedule::Clock)
+    }
 }
 
 /// When the source of an asynchronous copy out of pageable memory is read.
@@ -32,6 +42,8 @@ pub(crate) enum Pageable {
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) schedule: Schedule,
+    /// Whose costs the virtual clock goes by.
+    pub(crate) machine: &'static Machine,
     pub(crate) pageable: Pageable,
     pub(crate) devices: usize,
     /// The bytes that each device has.
@@ -53,6 +65,7 @@ impl Settings {
         let schedule = parsed("SCHEDULE", Schedule::Lazy, |text| match text.split_once(':') {
             None if text == "lazy" => Some(Schedule::Lazy),
             None if text == "eager" => Some(Schedule::Eager),
+            None if text == "clock" => Some(Schedule::Clock),
             Some(("random", seed)) => seed.parse().ok().map(Schedule::Random),
             _ => None,
         });
@@ -63,6 +76,7 @@ impl Settings {
         });
         Settings {
             schedule,
+            machine: parsed("MACHINE", &MACHINES[0], |text| MACHINES.iter().find(|machine| machine.name == text)),
             pageable,
             devices: parsed("DEVICES", 2, |text| text.parse().ok().filter(|count| *count <= 64)),
             memory: parsed("MEMORY", 1 << 30, |text| text.parse().ok()),

@@ -14,6 +14,7 @@ use crate::pool::Pool;
 use crate::report::Reports;
 use crate::settings::Settings;
 use crate::stream::Stream;
+use crate::time::Time;
 
 /// Signalled when a gate opened or a host function returned: what was blocked may go on.
 pub(crate) static CHANGED: Condvar = Condvar::new();
@@ -55,6 +56,7 @@ pub(crate) struct State {
     pub(crate) gates: BTreeMap<u64, bool>,
     /// What was known at each hand-over, by token.
     pub(crate) hand_overs: HashMap<u64, Clock>,
+    pub(crate) time: Time,
     pub(crate) injection: Injection,
     pub(crate) reports: Reports,
     random: u64,
@@ -93,6 +95,7 @@ impl State {
             functions: HashMap::new(),
             gates: BTreeMap::new(),
             hand_overs: HashMap::new(),
+            time: Time::default(),
             random: (seed + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
             next_handle: 0x5100_0000_0000,
         }

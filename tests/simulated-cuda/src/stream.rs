@@ -30,6 +30,8 @@ pub(crate) struct Stream {
     queue: VecDeque<Operation>,
     pub(crate) submitted: u64,
     pub(crate) done: u64,
+    /// When each operation that has run is done on the virtual clock, in their order.
+    ends: Vec<u64>,
     /// What the last operation comes after.
     pub(crate) clock: Arc<Clock>,
     polls: u32,
@@ -42,6 +44,10 @@ pub(crate) struct Operation {
     pub(crate) at: Moment,
     /// Streams, and how far each must have come.
     waits: Vec<(usize, u64)>,
+    /// Whether the legacy default stream makes it wait.
+    pub(crate) is_barrier: bool,
+    /// When it was queued on the virtual clock.
+    pub(crate) queued: u64,
     pub(crate) action: Action,
     /// Whether it is a host function that runs on its thread now.
     started: bool,
@@ -51,6 +57,29 @@ impl Stream {
     /// The last operation, as a point of the partial order.
     pub(crate) fn last(&self) -> Moment {
         Moment { actor: self.actor, tick: self.submitted, clock: self.clock.clone() }
+    }
+
+    /// The first operation that has not run.
+    pub(crate) fn front(&self) -> Option<&Operation> {
+        self.queue.front()
+    }
+
+    /// When an operation that has run is done on the virtual clock.
+    pub(crate) fn end_of(&self, tick: u64) -> u64 {
+        let index = tick.checked_sub(1).map(|index| index as usize);
+        index.and_then(|index| self.ends.get(index)).copied().unwrap_or_default()
+    }
+
+    /// When all that has run is done on the virtual clock.
+    pub(crate) fn last_end(&self) -> u64 {
+        self.ends.last().copied().unwrap_or_default()
+    }
+}
+
+impl Operation {
+    /// Streams that it waits for, and how far each must have come.
+    pub(crate) fn waits(&self) -> &[(usize, u64)] {
+        &self.waits
     }
 }
 
@@ -74,6 +103,7 @@ impl State {
             queue: VecDeque::new(),
             submitted: 0,
             done: 0,
+            ends: Vec::new(),
             clock: Arc::default(),
             polls: 0,
             capture: None,
@@ -96,11 +126,13 @@ impl State {
         clock.join(&self.threads[thread].clock);
         let mut waits = Vec::new();
         self.refuse_beside_capture(stream)?;
+        let queued = self.time.now;
         for other in self.implicitly_before(stream) {
             let last = self.streams[other].last();
             waits.push((other, last.tick));
             clock.join(&last.clock);
         }
+        let is_barrier = !waits.is_empty();
         if let Some(moment) = after {
             let other = self.streams.iter().position(|stream| stream.actor == moment.actor);
             waits.push((other.expect("events are recorded on streams"), moment.tick));
@@ -111,13 +143,14 @@ impl State {
         clock.set(queue.actor, queue.submitted);
         queue.clock = Arc::new(clock);
         let at = queue.last();
-        queue.queue.push_back(Operation { at: at.clone(), waits, action: action.clone(), started: false });
+        let operation = Operation { at: at.clone(), waits, is_barrier, queued, action: action.clone(), started: false };
+        queue.queue.push_back(operation);
         for (ranges, kind) in action.touches(&self.memory) {
             self.log(Access { ranges, kind, at: at.clone(), what: action.name(), by_host: false, done: false });
         }
         match self.settings.schedule {
             Schedule::Lazy => {}
-            Schedule::Eager => {
+            Schedule::Eager | Schedule::Clock => {
                 self.run_to(stream, at.tick);
             }
             Schedule::Random(_) => self.run_some(),
@@ -159,7 +192,8 @@ impl State {
                 Action::Host { function, data } => {
                     next.started = true;
                     let (function, data, at) = (*function, *data, next.at.clone());
-                    self.start_host_function(stream, at, function, data);
+                    let ready = self.ready(stream);
+                    self.start_host_function((stream, ready), at, function, data);
                     return false;
                 }
                 _ => {}
@@ -171,9 +205,14 @@ impl State {
 
     /// Takes the first operation of a stream and runs it.
     pub(crate) fn finish_front(&mut self, stream: usize) {
+        let ready = self.ready(stream);
         let operation = self.streams[stream].queue.pop_front().expect("an operation is queued");
-        self.execute(stream, operation.at, operation.action);
+        self.execute(stream, operation.at, &operation.action);
         self.streams[stream].done += 1;
+        if self.has_clock() {
+            let end = self.place(stream, &operation.action, ready);
+            self.streams[stream].ends.push(end);
+        }
     }
 
     /// Runs some of what is queued, somewhere.
@@ -209,13 +248,16 @@ impl State {
 
     /// Whether a query finds the operation `tick` finished.
     pub(crate) fn poll(&mut self, stream: usize, tick: u64) -> bool {
+        if self.has_clock() {
+            return self.end_of(stream, tick).is_some_and(|end| end <= self.time.now);
+        }
         if self.streams[stream].done >= tick {
             return true;
         }
         self.streams[stream].polls += 1;
         let run = match self.settings.schedule {
             Schedule::Random(_) => self.below(2) == 0,
-            Schedule::Lazy | Schedule::Eager => self.streams[stream].polls > PATIENCE,
+            Schedule::Lazy | Schedule::Eager | Schedule::Clock => self.streams[stream].polls > PATIENCE,
         };
         if !run {
             return false;

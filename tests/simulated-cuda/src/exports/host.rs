@@ -5,6 +5,7 @@ use std::ffi::c_void;
 use super::{Out, driver};
 use crate::block::{Life, NewBlock, Place};
 use crate::call::Call;
+use crate::costs::of_pinning;
 use crate::error::{Error, Outcome};
 use crate::fault;
 
@@ -17,6 +18,7 @@ fn allocate(call: &mut Call, pointer: Out<*mut c_void>, size: usize, flags: u32)
     fault::watch();
     let device = call.contexts[&context].device;
     let (size, place, life) = (size as u64, Place::Pinned, Life::Live);
+    call.spend(of_pinning(size));
     let base = call.memory.add(NewBlock { size, place, context, device, pool: None, flags, life }, None)?;
     pointer.set(base as *mut c_void)
 }
@@ -62,6 +64,7 @@ driver! {
         let (device, place) = (call.contexts[&context].device, Place::Registered);
         let new = NewBlock { size, place, context, device, pool: None, flags, life: Life::Live };
         call.memory.add(new, Some(first))?;
+        call.spend(of_pinning(size));
         Ok(())
     }
 

@@ -4,6 +4,7 @@ use std::ffi::c_void;
 
 use super::{In, Out, Text, driver};
 use crate::call::Call;
+use crate::costs::{CUBIN, PTX};
 use crate::error::{Error, Outcome};
 use crate::execute::Action;
 use crate::kernel::{Function, Launch, Module, entries_of};
@@ -18,6 +19,7 @@ fn load(call: &mut Call, module: Out<usize>, image: *const c_void) -> Outcome {
     let image = unsafe { crate::kernel::image(image.cast()) };
     let (entries, is_cubin) = entries_of(image, call.settings.capability)?;
     call.count_implicit_wait();
+    call.spend(if is_cubin { CUBIN } else { PTX });
     let handle = call.handle();
     call.modules.insert(handle, Module { context, entries, is_cubin });
     module.set(handle)

@@ -23,7 +23,8 @@ use cudarc::driver::sys;
 use simulated_cuda::api::Simulator;
 
 /// Orders in which a program has to hold.
-pub(crate) const SCHEDULES: &[&str] = &["lazy", "eager", "random:1", "random:2", "random:3", "random:4", "random:5"];
+pub(crate) const SCHEDULES: &[&str] =
+    &["lazy", "eager", "random:1", "random:2", "random:3", "random:4", "random:5", "clock"];
 /// The exit status of a process with something to report.
 const FOUND: i32 = 86;
 /// A child that hangs is ended after this long, and has failed.
@@ -50,12 +51,32 @@ pub(crate) fn holds(name: &str, switches: &[(&str, &str)], program: impl Fn(&Run
 
 /// Runs the program as the child that it is, or starts a child for each schedule and each of `cases`: fault or not, and its report.
 pub(crate) fn with(name: &str, switches: &[(&str, &str)], cases: &[(bool, Option<&str>)], program: impl Fn(&Run)) {
+    under(SCHEDULES, name, switches, cases, program);
+}
+
+/// A program that makes its own assertions on the virtual clock, and leaves nothing to report.
+pub(crate) fn on_clock(name: &str, program: impl Fn(&Run)) {
+    under(&["clock"], name, &[], &[(false, None)], program);
+}
+
+/// As [`proves`], on the virtual clock alone.
+pub(crate) fn proves_on_clock(name: &str, expected: &str, program: impl Fn(&Run)) {
+    under(&["clock"], name, &[], &[(false, None), (true, Some(expected))], program);
+}
+
+fn under(
+    schedules: &[&str],
+    name: &str,
+    switches: &[(&str, &str)],
+    cases: &[(bool, Option<&str>)],
+    program: impl Fn(&Run),
+) {
     if let Ok(child) = env::var(CHILD) {
         let fault = child == format!("{name} with its fault");
         assert!(fault || child == name, "{child} is another program");
         return program(&Run { fault, simulator: Simulator::load() });
     }
-    for schedule in SCHEDULES {
+    for schedule in schedules {
         for (fault, expected) in cases {
             let child = if *fault { format!("{name} with its fault") } else { name.to_owned() };
             let (status, log, output) = start(name, &child, schedule, switches);
