@@ -34,6 +34,8 @@ pub(crate) struct ChunkSize {
     pub is_counted: bool,
     /// Whether the host has to read bitmaps of a device to know which elements are null.
     pub has_device_bitmaps: bool,
+    /// Whether values of a dictionary on a device may be null.
+    pub has_null_values: bool,
     /// Whether typed access to its values is aligned.
     pub aligned: bool,
 }
@@ -41,7 +43,7 @@ pub(crate) struct ChunkSize {
 impl ChunkSize {
     /// An aligned chunk of so many rows, none of which has nulls.
     pub(crate) fn without_nulls(rows: usize) -> Self {
-        Self { rows, nulls: 0, is_counted: true, has_device_bitmaps: false, aligned: true }
+        Self { rows, nulls: 0, is_counted: true, has_device_bitmaps: false, has_null_values: false, aligned: true }
     }
 
     /// This chunk and the next one as one.
@@ -51,6 +53,7 @@ impl ChunkSize {
             nulls: self.nulls.saturating_add(next.nulls),
             is_counted: self.is_counted && next.is_counted,
             has_device_bitmaps: self.has_device_bitmaps || next.has_device_bitmaps,
+            has_null_values: self.has_null_values || next.has_null_values,
             aligned: self.aligned && next.aligned,
         }
     }
@@ -202,19 +205,21 @@ impl Plan {
                 plan.bytes = plan.bytes.saturating_add(bytes);
             }
         }
-        plan.wait_for(spec, filled.clone().any(|chunk| chunk.has_device_bitmaps));
+        let any = |has: fn(&ChunkSize) -> bool| filled.clone().any(has);
+        plan.wait_for(spec, (any(|chunk| chunk.has_device_bitmaps), any(|chunk| chunk.has_null_values)));
         Ok(plan)
     }
 
     /// Adds what the host waits for of a column on a device.
-    fn wait_for(&mut self, spec: &Spec, has_bitmaps: bool) {
+    fn wait_for(&mut self, spec: &Spec, (has_bitmaps, has_null_values): (bool, bool)) {
         let is_copy = self.is_copy();
+        let are_looked_up = is_copy && has_null_values && spec.nulls() != Nulls::Refused;
         let is_checked = spec.is_cast() && !matches!(spec.element(), Element::Bits | Element::Bool8);
         let waits = [
             (HostWait::Nulls, has_bitmaps && spec.nulls() == Nulls::Refused),
             (HostWait::Bools, !is_copy && spec.element() == Element::Bool8),
             (HostWait::Casts, is_copy && is_checked),
-            (HostWait::Codes, spec.decoded().is_some()),
+            (HostWait::Codes, spec.decoded().is_some() || are_looked_up),
         ];
         if self.placement != Placement::Host {
             for (wait, waits) in waits {
@@ -361,8 +366,14 @@ mod tests {
     use crate::dtype::DType;
     use crate::spec::{NullPolicy, Scalar};
 
-    const CHUNK: ChunkSize =
-        ChunkSize { rows: 10, nulls: 0, is_counted: true, has_device_bitmaps: false, aligned: true };
+    const CHUNK: ChunkSize = ChunkSize {
+        rows: 10,
+        nulls: 0,
+        is_counted: true,
+        has_device_bitmaps: false,
+        has_null_values: false,
+        aligned: true,
+    };
 
     fn plan(data_type: DataType, chunks: &[ChunkSize], options: &Options) -> Result<Plan> {
         Plan::new(&Spec::new(&Arc::new(Field::new("x", data_type, true)), options)?, chunks, options, Placement::Host)

@@ -380,6 +380,15 @@ impl<'a> Leaf<'a> {
         Some(LeafDictionary { codes: DType::of_arrow(codes)?, array, values })
     }
 
+    /// Returns whether the bitmap of the dictionary's values tells which codes stand for nulls.
+    pub(crate) fn has_plain_dictionary(&self) -> bool {
+        self.dictionary().is_some_and(|LeafDictionary { array, values, .. }| match values {
+            DataType::Null => array.length == 0,
+            DataType::Dictionary(_, _) | DataType::RunEndEncoded(_, _) | DataType::Union(_, _) => false,
+            _ => true,
+        })
+    }
+
     /// Returns where the values of the dictionary are; `None` if the elements are not its codes.
     pub(crate) fn gathered_values(&self) -> Option<DictionaryValues> {
         let LeafDictionary { codes, array, values } = self.dictionary()?;
@@ -393,20 +402,23 @@ impl<'a> Leaf<'a> {
     pub(crate) fn chunk(&self, spec: &Spec, nulls: usize) -> ChunkSize {
         let element = spec.element();
         let aligned = self.elements == 0 || self.start(element).addr().is_multiple_of(element.alignment());
-        ChunkSize { rows: self.rows, nulls, is_counted: true, has_device_bitmaps: false, aligned }
+        ChunkSize { rows: self.rows, nulls, aligned, ..ChunkSize::without_nulls(0) }
     }
 
     /// Returns what a plan needs to know of this chunk on a device, as far as the arrays tell without their memory.
     pub(crate) fn chunk_on_device(&self, spec: &Spec) -> ChunkSize {
-        // Gathered values may be null where their codes are not.
-        let gathered = spec.decoded().and_then(|_| self.gathered_values());
-        let nulls = self.known_nulls().filter(|_| gathered.is_none_or(|values| values.validity.is_none()));
+        // Values may be null where their codes are not.
+        let may_be_null = |values: DictionaryValues| values.validity.is_some() || !self.has_plain_dictionary();
+        let has_null_values = self.gathered_values().is_some_and(may_be_null);
+        let is_gathered = spec.decoded().is_some();
+        let nulls = self.known_nulls().filter(|_| !has_null_values);
         let chunk = self.chunk(spec, nulls.unwrap_or(self.elements));
         ChunkSize {
             is_counted: nulls.is_some(),
-            has_device_bitmaps: self.bitmaps(gathered.is_some()).next().is_some(),
+            has_device_bitmaps: self.bitmaps(is_gathered).next().is_some(),
+            has_null_values,
             // Codes of any alignment are gathered by.
-            aligned: chunk.aligned || gathered.is_some(),
+            aligned: chunk.aligned || is_gathered,
             ..chunk
         }
     }

@@ -45,6 +45,17 @@ pub(super) unsafe fn cast_decimals(
     )
 }
 
+/// Returns the value of a decimal of up to 16 bytes with a scale, whose bytes are the first ones; `None` for other sizes.
+pub(super) fn decimal_text((bytes, scale): (usize, i8), value: &[u8; 32]) -> Option<String> {
+    let unscaled = match bytes {
+        4 => i32::from_le_bytes(*value.first_chunk()?).into(),
+        8 => i64::from_le_bytes(*value.first_chunk()?).into(),
+        16 => i128::from_le_bytes(*value.first_chunk()?),
+        _ => return None,
+    };
+    Some(Decimal { unscaled: Unscaled::Narrow(unscaled), scale }.text())
+}
+
 /// # Safety
 /// As [`cast_decimals`], for elements of `D`.
 unsafe fn kernel<D: FromDecimal>(

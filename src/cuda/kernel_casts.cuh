@@ -134,71 +134,195 @@ __device__ bool convert_float(double value, float* out) {
     return is_finite(*out) || !is_finite(value);
 }
 
+// ---- Decimals ----
+
+// The limbs of the largest number below: 128 bits times or by ten to the power of 128, and 96 bits more.
+#define LIMBS 24
+#define BILLION 1000000000u
+
+// Ten to the power of a number below 9.
+__device__ u32 power_of_ten(u32 exponent) {
+    u32 power = 1;
+    for (; exponent > 0; exponent--) power *= 10;
+    return power;
+}
+
+// A number of limbs of 32 bits, the lowest first, times a factor; `count` limbs have room for the product.
+__device__ void multiply(u32* limbs, u32 count, u32 factor) {
+    u64 carry = 0;
+#pragma unroll 1
+    for (u32 place = 0; place < count; place++) {
+        carry += (u64)limbs[place] * factor;
+        limbs[place] = (u32)carry;
+        carry >>= 32;
+    }
+}
+
+// The same by a billion; returns whether there is a remainder.
+__device__ bool divide(u32* limbs, u32 count) {
+    u64 rest = 0;
+#pragma unroll 1
+    for (u32 place = count; place > 0; place--) {
+        rest = rest << 32 | limbs[place - 1];
+        limbs[place - 1] = (u32)(rest / BILLION);
+        rest %= BILLION;
+    }
+    return rest != 0;
+}
+
+// Which of four types a number has on its way to another type.
+enum Carrier { INTEGER, UNSIGNED, SINGLE, DOUBLE };
+
+struct Number {
+    u64 bits;
+    Carrier carrier;
+    // Whether it is the stored number, up to rounding in a float.
+    bool fits;
+};
+
+// An integer of 128 bits times ten to the power of minus the scale. For a float the nearest double, or, for shorter ones, one that
+// rounds to them as the number itself would: inexact ones are cut off, and their last bit is set.
+__device__ __noinline__ Number decimal(u64 low, u64 high, i32 scale, u32 to) {
+    bool is_float = to >= FLOAT16, is_inexact = false, is_below_0 = (i64)high < 0;
+    if (is_below_0) {
+        high = ~high + (low == 0);
+        low = ~low + 1;
+    }
+    if ((low | high) == 0) return {0, INTEGER, true};
+    u32 power = scale < 0 ? -scale : scale, limbs[LIMBS];
+    // Below a fraction's 64 bits: so many that its quotient has as many. A limb has 1024 / 107 digits.
+    u32 shift = is_float && scale > 0 ? 3 + power * 107 / 1024 : 0;
+    u32 count = shift + 5 + (scale < 0 ? power * 107 / 1024 + 1 : 0);
+#pragma unroll 1
+    for (u32 place = 0; place < count; place++) limbs[place] = 0;
+    limbs[shift] = (u32)low;
+    limbs[shift + 1] = (u32)(low >> 32);
+    limbs[shift + 2] = (u32)high;
+    limbs[shift + 3] = (u32)(high >> 32);
+    if (scale < 0) {
+        multiply(limbs, count, power_of_ten(power % 9));
+        for (u32 round = power / 9; round > 0; round--) multiply(limbs, count, BILLION);
+    } else if (scale > 0) {
+        // A quotient of billions, which are constants: cheap to divide by.
+        u32 rounds = (power + 8) / 9;
+        multiply(limbs, count, power_of_ten(9 * rounds - power));
+        for (; rounds > 0; rounds--) is_inexact |= divide(limbs, count);
+    }
+    u32 last = count;
+    while (last > 0 && limbs[last - 1] == 0) last--;
+    if (!is_float) {
+        u64 whole = (u64)limbs[1] << 32 | limbs[0];
+        bool fits = !is_inexact && last <= 2 && !(is_below_0 && whole > 1ull << 63);
+        return {is_below_0 ? ~whole + 1 : whole, is_below_0 ? INTEGER : UNSIGNED, fits};
+    }
+    // The highest 64 bits, the first of which is set.
+    u32 top = limbs[last - 1], zeros = __clz(top);
+    u64 next = (u64)(last > 1 ? limbs[last - 2] : 0) << 32 | (last > 2 ? limbs[last - 3] : 0);
+    u64 fraction = (u64)top << 32 | next >> 32;
+    if (zeros > 0) fraction = fraction << zeros | (u32)next >> (32 - zeros);
+    is_inexact |= (u32)next << zeros != 0;
+    for (u32 place = 3; place < last; place++) is_inexact |= limbs[last - 1 - place] != 0;
+    u64 word = fraction >> 11, rest = fraction & 0x7ff;
+    i64 exponent = 32 * ((i64)last - shift) - 1 - zeros;
+    if (to == FLOAT64) {
+        word += rest > 0x400 || (rest == 0x400 && (is_inexact || (word & 1)));
+    } else {
+        word |= rest != 0 || is_inexact;
+    }
+    // Without its first bit; one that was carried beyond it is added to the exponent.
+    return {(u64)is_below_0 << 63 | (((u64)(exponent + 1022) << 52) + word), DOUBLE, true};
+}
+
+// ---- Values of any type ----
+
+// Bytes of a stored element of these that are cast.
+__device__ u32 stored_bytes(u32 dtype) {
+    switch (dtype) {
+        case INT16: case UINT16: case FLOAT16: case BFLOAT16: return 2;
+        case INT32: case UINT32: case FLOAT32: case DECIMAL32: return 4;
+        case INT64: case UINT64: case FLOAT64: case DECIMAL64: return 8;
+        case DECIMAL128: return 16;
+        default: return 1;
+    }
+}
+
+// An element on its way to another type. Four kinds of numbers in between: a case for every pair would be ten times the code.
+__device__ Number number_of(u32 from, i32 scale, u32 to, u64 at, u64 index) {
+    u64 low, high = 0;
+    switch (stored_bytes(from)) {
+        case 1: low = from == BITS ? bit(at, index) : load((const u8*)at + index); break;
+        case 2: low = load_any<u16>(at + 2 * index); break;
+        case 4: low = load_any<u32>(at + 4 * index); break;
+        case 8: low = load_any<u64>(at + 8 * index); break;
+        default:
+            low = load_any<u64>(at + 16 * index);
+            high = load_any<u64>(at + 16 * index + 8);
+    }
+    switch (from) {
+        case BOOL: low = low != 0; break;
+        case INT8: low = (u64)(i64)(i8)low; break;
+        case INT16: low = (u64)(i64)(i16)low; break;
+        case INT32: case DECIMAL32: low = (u64)(i64)(i32)low; break;
+        case UINT64: return {low, UNSIGNED, true};
+        case FLOAT16: return {same_bits<u32>(widen(Half{(u16)low})), SINGLE, true};
+        case BFLOAT16: return {same_bits<u32>(widen(Brain{(u16)low})), SINGLE, true};
+        case FLOAT32: return {low, SINGLE, true};
+        case FLOAT64: return {low, DOUBLE, true};
+    }
+    if (from < DECIMAL32) return {low, INTEGER, true};
+    return decimal(low, from == DECIMAL128 ? high : (u64)((i64)low >> 63), scale, to);
+}
+
 // A value as it is written, and whether it is the same number.
 template <class Word> struct Converted {
     Word word;
     bool fits;
 };
 
-// An element in another type. Four kinds of numbers in between: a case for every pair would be ten times the code.
-template <class D, class Word> __device__ Converted<Word> cast(u32 from, u64 at, u64 index) {
+template <class D, class Word> __device__ Converted<Word> cast(Number number) {
     D value;
-    i64 integer = 0;
-    float single = 0;
     bool fits;
-    switch (from) {
-        case BITS: integer = bit(at, index); break;
-        case BOOL: integer = load((const u8*)at + index) != 0; break;
-        case INT8: integer = load((const i8*)at + index); break;
-        case INT16: integer = load_any<i16>(at + 2 * index); break;
-        case INT32: integer = load_any<i32>(at + 4 * index); break;
-        case INT64: integer = load_any<i64>(at + 8 * index); break;
-        case UINT8: integer = load((const u8*)at + index); break;
-        case UINT16: integer = load_any<u16>(at + 2 * index); break;
-        case UINT32: integer = load_any<u32>(at + 4 * index); break;
-        case FLOAT16: single = widen(Half{load_any<u16>(at + 2 * index)}); break;
-        case BFLOAT16: single = widen(Brain{load_any<u16>(at + 2 * index)}); break;
-        case FLOAT32: single = load_any<float>(at + 4 * index); break;
+    switch (number.carrier) {
+        case INTEGER: fits = convert_integer((i64)number.bits, &value); break;
+        case UNSIGNED: fits = convert_integer(number.bits, &value); break;
+        case SINGLE: fits = convert_float(same_bits<float>((u32)number.bits), &value); break;
+        default: fits = convert_float(same_bits<double>(number.bits), &value);
     }
-    if (from == UINT64) fits = convert_integer(load_any<u64>(at + 8 * index), &value);
-    else if (from == FLOAT64) fits = convert_float(load_any<double>(at + 8 * index), &value);
-    else if (from < FLOAT16) fits = convert_integer(integer, &value);
-    else fits = convert_float(single, &value);
-    return {same_bits<Word>(value), fits};
+    return {same_bits<Word>(value), fits && number.fits};
 }
 
-// Not inlined: they are large, and are called where values are cast, at several places of several kernels.
-template <class Word> __device__ Converted<Word> cast_to(u32 from, u32 to, u64 at, u64 index);
+// Not inlined: they are large.
+template <class Word> __device__ Converted<Word> cast_to(u32 to, Number number);
 
-template <> __device__ __noinline__ Converted<u8> cast_to<u8>(u32 from, u32 to, u64 at, u64 index) {
+template <> __device__ __noinline__ Converted<u8> cast_to<u8>(u32 to, Number number) {
     switch (to) {
-        case BOOL: return cast<Bool, u8>(from, at, index);
-        case INT8: return cast<i8, u8>(from, at, index);
-        default: return cast<u8, u8>(from, at, index);
+        case BOOL: return cast<Bool, u8>(number);
+        case INT8: return cast<i8, u8>(number);
+        default: return cast<u8, u8>(number);
     }
 }
 
-template <> __device__ __noinline__ Converted<u16> cast_to<u16>(u32 from, u32 to, u64 at, u64 index) {
+template <> __device__ __noinline__ Converted<u16> cast_to<u16>(u32 to, Number number) {
     switch (to) {
-        case INT16: return cast<i16, u16>(from, at, index);
-        case UINT16: return cast<u16, u16>(from, at, index);
-        case FLOAT16: return cast<Half, u16>(from, at, index);
-        default: return cast<Brain, u16>(from, at, index);
+        case INT16: return cast<i16, u16>(number);
+        case UINT16: return cast<u16, u16>(number);
+        case FLOAT16: return cast<Half, u16>(number);
+        default: return cast<Brain, u16>(number);
     }
 }
 
-template <> __device__ __noinline__ Converted<u32> cast_to<u32>(u32 from, u32 to, u64 at, u64 index) {
+template <> __device__ __noinline__ Converted<u32> cast_to<u32>(u32 to, Number number) {
     switch (to) {
-        case INT32: return cast<i32, u32>(from, at, index);
-        case UINT32: return cast<u32, u32>(from, at, index);
-        default: return cast<float, u32>(from, at, index);
+        case INT32: return cast<i32, u32>(number);
+        case UINT32: return cast<u32, u32>(number);
+        default: return cast<float, u32>(number);
     }
 }
 
-template <> __device__ __noinline__ Converted<u64> cast_to<u64>(u32 from, u32 to, u64 at, u64 index) {
+template <> __device__ __noinline__ Converted<u64> cast_to<u64>(u32 to, Number number) {
     switch (to) {
-        case INT64: return cast<i64, u64>(from, at, index);
-        case UINT64: return cast<u64, u64>(from, at, index);
-        default: return cast<double, u64>(from, at, index);
+        case INT64: return cast<i64, u64>(number);
+        case UINT64: return cast<u64, u64>(number);
+        default: return cast<double, u64>(number);
     }
 }

@@ -38,10 +38,17 @@ enum DType {
     BITS, BOOL, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64, FLOAT16, BFLOAT16, FLOAT32, FLOAT64,
     // As many bytes as an element of the output has, which stay as they are.
     SAME,
+    // Integers that have a scale: they stand for the integer times ten to the power of minus the scale.
+    DECIMAL32, DECIMAL64, DECIMAL128,
 };
 
-// Set beside the dtype of a column if `values` is the address of a Dictionary: its elements are the values that codes stand for.
-#define GATHERED 16
+// A column's dtype, beside which there are flags, and a scale of 8 bits with a sign above them.
+#define DTYPE_BITS 31
+#define SCALE_SHIFT 8
+// Set if `values` is the address of a Dictionary: the column's elements are the values that codes stand for.
+#define GATHERED 32
+// Set if it is one, and the elements are the codes themselves, which are null where their values are.
+#define CODES 64
 
 // The codes of a column, and the values that they count from 0; src/cuda/kernels.rs has the same words.
 struct Dictionary {
@@ -249,7 +256,7 @@ template <bool CASTS, class Word> __device__ Word element(const Job& job, const 
     if (!is_valid && column.is_filled) return fill_of<Word>(column);
     u64 values = column.values, place = row;
     if constexpr (CASTS) {
-        if (column.dtype & GATHERED) {
+        if (column.dtype & (GATHERED | CODES)) {
             // Codes under nulls are anything.
             if (!is_valid) return 0;
             place = place_of(values, row);
@@ -258,11 +265,16 @@ template <bool CASTS, class Word> __device__ Word element(const Job& job, const 
                 lower(job.misfits + number, job.first + row);
                 return 0;
             }
-            values = load(&((const Dictionary*)values)->values);
+            const Dictionary* dictionary = (const Dictionary*)values;
+            bool is_code = column.dtype & CODES;
+            values = load(is_code ? &dictionary->codes : &dictionary->values);
+            if (is_code) place = row;
         }
-        u32 dtype = column.dtype & (GATHERED - 1);
+        u32 dtype = column.dtype & DTYPE_BITS;
         if (dtype != SAME) {
-            Converted<Word> converted = cast_to<Word>(dtype, job.to, values, column.value_bit + place);
+            i32 scale = (i8)(column.dtype >> SCALE_SHIFT);
+            Number stored = number_of(dtype, scale, job.to, values, column.value_bit + place);
+            Converted<Word> converted = cast_to<Word>(job.to, stored);
             if (!converted.fits && is_valid) lower(job.misfits + number, job.first + row);
             return converted.word;
         }
@@ -452,16 +464,6 @@ KERNEL store_table(const __grid_constant__ Table table, u32 words, u64* out) {
     for (EACH(index, words)) store(out + index, table.words[index]);
 }
 
-// Bytes of a stored element of these that are cast.
-__device__ u32 stored_bytes(u32 dtype) {
-    switch (dtype) {
-        case INT16: case UINT16: case FLOAT16: case BFLOAT16: return 2;
-        case INT32: case UINT32: case FLOAT32: return 4;
-        case INT64: case UINT64: case FLOAT64: return 8;
-        default: return 1;
-    }
-}
-
 // Keeps of each column the first element that does not fit, if it is one of this launch's rows: 32 bytes for each column, the last
 // of them what it is.
 KERNEL keep_misfits(const Column* columns, u32 count, u64 rows, u64 first, const u64* misfits, u8* values) {
@@ -470,18 +472,20 @@ KERNEL keep_misfits(const Column* columns, u32 count, u64 rows, u64 first, const
         if (misfit < first || misfit - first >= rows) continue;
         Column column = load(columns + number);
         u64 from = column.values, place = misfit - first;
-        u32 dtype = column.dtype & (GATHERED - 1), bytes = stored_bytes(dtype);
+        u32 dtype = column.dtype & DTYPE_BITS, bytes = stored_bytes(dtype);
         Kind kind = VALUE;
-        if (column.dtype & GATHERED) {
+        if (column.dtype & (GATHERED | CODES)) {
             Dictionary dictionary = load((const Dictionary*)from);
             u64 row = place;
-            from = dictionary.values;
+            bool is_code = column.dtype & CODES;
+            from = is_code ? dictionary.codes : dictionary.values;
             place = place_of(column.values, row);
             if (place == AT_NULL) kind = NULL_VALUE;
             if (place == OUTSIDE) {
                 kind = dictionary.code_dtype < UINT8 ? CODE : UNSIGNED_CODE;
                 store((u64*)(values + 32 * number), code_of(dictionary.codes, dictionary.code_dtype, row));
             }
+            if (is_code && kind == VALUE) place = row;
         }
 #pragma unroll 1
         for (u32 byte = 0; kind == VALUE && byte < bytes; byte++) {

@@ -15,7 +15,11 @@ const TABLE_WORDS: usize = 480;
 const VECTOR: u64 = 16;
 
 /// Set beside the dtype of a column whose elements codes stand for: `GATHERED` in kernels.cu.
-const GATHERED: u32 = 16;
+const GATHERED: u32 = 32;
+/// Set beside the dtype of a column of codes that are null where their values are: `CODES` in kernels.cu.
+const CODES: u32 = 64;
+/// Where the scale of decimals is beside their dtype: `SCALE_SHIFT` in kernels.cu.
+const SCALE_SHIFT: u32 = 8;
 
 /// The elements of a column: `DType` in kernels.cu.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +44,10 @@ pub(crate) enum ColumnType {
     Float64 = 13,
     /// As many bytes as an element of the output, copied unchanged.
     Same = 14,
+    /// Integers with a scale, of 4 bytes.
+    Decimal32 = 15,
+    Decimal64 = 16,
+    Decimal128 = 17,
 }
 
 impl ColumnType {
@@ -61,6 +69,16 @@ impl ColumnType {
             DType::Float64 => Self::Float64,
             _ => return None,
         })
+    }
+
+    /// Returns integers with a scale, of this number of bytes; `None` for numbers that kernels do not cast.
+    pub(crate) const fn scaled(bytes: usize) -> Option<Self> {
+        match bytes {
+            4 => Some(Self::Decimal32),
+            8 => Some(Self::Decimal64),
+            16 => Some(Self::Decimal128),
+            _ => None,
+        }
     }
 }
 
@@ -123,6 +141,16 @@ impl Column {
     /// The same column as elements that codes of a dictionary stand for: `values` is the address of a [`KernelDictionary`].
     pub(crate) fn gathered(self) -> Self {
         Self { dtype: self.dtype | GATHERED, ..self }
+    }
+
+    /// The same column as codes, which are null where their values are: `values` is the address of a [`KernelDictionary`].
+    pub(crate) fn coded(self) -> Self {
+        Self { dtype: self.dtype | CODES, ..self }
+    }
+
+    /// The same column as integers that stand for the integer times ten to the power of minus the scale.
+    pub(crate) fn scaled(self, scale: i8) -> Self {
+        Self { dtype: self.dtype | u32::from(scale.cast_unsigned()) << SCALE_SHIFT, ..self }
     }
 
     pub(crate) const BYTES: usize = size_of::<Self>();

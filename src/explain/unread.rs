@@ -112,7 +112,10 @@ impl ReportRow {
             ),
             (!is_copy && any(&|spec| spec.element() == Element::Bool8), "bytes that have to be bools are looked at"),
             (is_copy && any(&is_checked), "whether every value fits is read, once for all columns"),
-            (any(&is_gathered), "whether every code has a value is read, once for all columns"),
+            (
+                any(&|spec| is_gathered(spec) || (!self.view && spec.has_codes() && spec.nulls() != Nulls::Refused)),
+                "whether every code has a value is read, once for all columns",
+            ),
         ];
         self.waits = waits.iter().filter(|(waits, _)| *waits).map(|(_, text)| (*text).to_owned()).collect();
         self.set_kernel(is_copy);

@@ -14,6 +14,8 @@ pub(crate) struct KernelSource {
     pub(super) values: Range<usize>,
     first_bit: usize,
     pub(super) dtype: ColumnType,
+    /// Of decimals and ticks.
+    pub(super) scale: i8,
     pub(super) levels: Vec<BitmapLevel>,
     pub(super) elements: usize,
     fill: Option<[u8; 16]>,
@@ -23,9 +25,11 @@ pub(crate) struct KernelSource {
     pub(super) dictionary: Option<DictionarySource>,
 }
 
-/// The dictionary that a kernel gathers values of.
+/// The dictionary that a kernel gathers values of, or reads which are null.
 #[derive(Debug)]
 pub(super) struct DictionarySource {
+    /// Whether the elements stay codes, and only the values' validity is read.
+    pub(super) are_codes: bool,
     code_type: ColumnType,
     pub(super) values: Range<usize>,
     count: usize,
@@ -46,7 +50,13 @@ impl DictionarySource {
             let start = start.saturating_add(offset.saturating_mul(size));
             start..start.saturating_add(count.saturating_mul(size))
         };
-        Some((Self { code_type: ColumnType::of(codes)?, values, count, validity }, first_bit))
+        Some((Self { are_codes: false, code_type: ColumnType::of(codes)?, values, count, validity }, first_bit))
+    }
+
+    /// The dictionary whose nulls are those of its codes; `None` if codes are no integers.
+    fn of_null_values(dictionary: DictionaryValues) -> Option<Self> {
+        let DictionaryValues { codes, count, validity, .. } = dictionary;
+        Some(Self { are_codes: true, code_type: ColumnType::of(codes)?, values: 0..0, count, validity })
     }
 
     /// Returns the dictionary of codes that start at an address.
@@ -63,10 +73,13 @@ impl DictionarySource {
 }
 
 impl KernelSource {
-    /// Returns the elements of a chunk; `None` if there is no kernel: for decimals, casts of other dtypes, columns of
-    /// nulls only.
+    /// Returns the elements of a chunk; `None` if there is no kernel: for decimals of 256 bits, casts of other dtypes, columns of
+    /// nulls only, and codes of a dictionary whose own bitmap does not tell which of its values are null.
     pub(crate) fn new(spec: &Spec, leaf: &Leaf<'_>) -> Option<Self> {
         let (element, dtype) = (spec.element(), column_type(spec)?);
+        if spec.has_codes() && !leaf.has_plain_dictionary() {
+            return None;
+        }
         let (mut dictionary, mut first_bit) = (None, if element == Element::Bits { leaf.offset % 8 } else { 0 });
         let values = if spec.decoded().is_some() {
             let stored = leaf.gathered_values()?;
@@ -82,6 +95,11 @@ impl KernelSource {
             let start = leaf.start(element).addr();
             start..start.saturating_add(leaf.elements.saturating_mul(element.stored_bytes()))
         };
+        // Where nulls are refused, the host has looked for them.
+        if spec.has_codes() && spec.nulls() != Nulls::Refused {
+            let stored = leaf.gathered_values().filter(|values| values.validity.is_some());
+            dictionary = stored.map(DictionarySource::of_null_values).map_or(Some(None), |made| made.map(Some))?;
+        }
         let fill = match spec.nulls() {
             Nulls::Filled(pattern) => {
                 let mut fill = [0; 16];
@@ -96,6 +114,7 @@ impl KernelSource {
             values,
             first_bit,
             dtype,
+            scale: element.scaled().map_or(0, |(_, scale)| scale),
             levels: if dictionary.is_some() { leaf.own_levels()? } else { leaf.levels()? },
             elements: leaf.elements,
             fill,
@@ -110,6 +129,7 @@ impl KernelSource {
             values: 0..0,
             first_bit: 0,
             dtype: ColumnType::Bits,
+            scale: 0,
             levels: leaf.levels()?,
             elements: leaf.elements,
             fill: Some([0; 16]),
@@ -180,7 +200,7 @@ fn column_type(spec: &Spec) -> Option<ColumnType> {
     let dtype = match element {
         Element::Bits => ColumnType::Bits,
         Element::Bool8 => ColumnType::Bool,
-        Element::Decimal { .. } | Element::Ticks { .. } => return None,
+        Element::Decimal { bytes, .. } | Element::Ticks { bytes, .. } => ColumnType::scaled(bytes)?,
         _ if spec.is_cast() => ColumnType::of(element.dtype())?,
         _ => ColumnType::Same,
     };
@@ -196,12 +216,15 @@ fn may_misfit(dtype: ColumnType) -> bool {
 
 /// Returns whether there are kernels for the elements of a spec, by their type.
 pub(crate) fn has_kernel(spec: &Spec) -> bool {
-    (spec.decoded().is_none() || is_gathered(spec)) && !spec.has_codes() && column_type(spec).is_some()
+    (spec.decoded().is_none() || is_gathered(spec)) && column_type(spec).is_some()
 }
 
-/// Returns whether kernels gather the values of a spec, which is decoded: those of a dictionary, of at most 8 bytes each.
+/// Returns whether kernels gather the values of a spec, which is decoded: those of a dictionary, which become at most 8 bytes each.
 pub(crate) fn is_gathered(spec: &Spec) -> bool {
-    let are_plain = matches!(spec.element(), Element::Bits | Element::Values(_));
+    let are_plain = match spec.element() {
+        Element::Bits | Element::Values(_) => true,
+        element => element.scaled().is_some(),
+    };
     // Elements of 16 bytes have no kernel that casts, and these gather.
     are_plain && spec.gathers() && spec.dtype().itemsize() <= 8 && column_type(spec).is_some()
 }

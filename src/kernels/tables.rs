@@ -34,10 +34,11 @@ pub(super) struct Tables {
 enum Upload {
     Column {
         source: (ColumnType, DeviceBits, Option<DeviceBits>, Option<[u8; 16]>),
+        scale: i8,
         joined: Option<usize>,
         is_validity: bool,
-        /// Where the dictionary of its codes is in the scratch memory.
-        dictionary: Option<usize>,
+        /// Where the dictionary of its codes is in the scratch memory, and whether they stay codes.
+        dictionary: Option<(usize, bool)>,
     },
     Level(KernelLevel),
     Dictionary(KernelDictionary),
@@ -91,10 +92,11 @@ impl Tables {
                 let is_validity = source.is_validity;
                 let dictionary = source.dictionary.as_ref().map(|dictionary| {
                     dictionaries.push(Upload::Dictionary(dictionary.of_codes(source.values.start)));
-                    first_dictionary + (dictionaries.len() - 1) * KernelDictionary::BYTES
+                    (first_dictionary + (dictionaries.len() - 1) * KernelDictionary::BYTES, dictionary.are_codes)
                 });
+                let scale = source.scale;
                 let source = (source.dtype, values, source.plain_validity(), fill);
-                upload.push(Upload::Column { source, joined: out, is_validity, dictionary });
+                upload.push(Upload::Column { source, scale, joined: out, is_validity, dictionary });
             }
         }
         upload.extend(levels);
@@ -128,16 +130,22 @@ impl Tables {
         let mut words = fallible::with_room(self.misfits / 8)?;
         for entry in &self.upload {
             match entry {
-                Upload::Column { source: (dtype, values, validity, fill), joined, is_validity, dictionary } => {
+                Upload::Column { source, scale, joined, is_validity, dictionary } => {
+                    let (dtype, values, validity, fill) = source;
                     let here = |at: usize| DeviceBits { bitmap: scratch + at as u64, first: 0 };
                     // The first value of a dictionary may be any bit of its byte.
                     let values = match dictionary {
-                        Some(at) => DeviceBits { first: values.first, ..here(*at) },
+                        Some((at, _)) => DeviceBits { first: values.first, ..here(*at) },
                         None if *is_validity => here(self.ones.start),
                         None => *values,
                     };
-                    let column = Column::new(*dtype, values, joined.map(here).or(*validity), *fill)?;
-                    words.extend(if dictionary.is_some() { column.gathered() } else { column }.to_words());
+                    let column = Column::new(*dtype, values, joined.map(here).or(*validity), *fill)?.scaled(*scale);
+                    let column = match dictionary {
+                        None => column,
+                        Some((_, true)) => column.coded(),
+                        Some((_, false)) => column.gathered(),
+                    };
+                    words.extend(column.to_words());
                 }
                 Upload::Level(level) => words.extend(level.to_words()),
                 Upload::Dictionary(dictionary) => words.extend(dictionary.to_words()?),

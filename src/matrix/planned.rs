@@ -82,6 +82,7 @@ impl<'a> PlannedMatrix<'a> {
         let is_plain = chunks.iter().all(|chunk| chunk.is_plain);
         for (index, (_, column)) in spec.columns().iter().enumerate().filter(|_| !is_plain) {
             let size = column_size(&chunks, index, column);
+            data.has_null_values |= size.has_null_values && column.nulls() != Nulls::Refused;
             match column.nulls() {
                 Nulls::Filled(_) => {
                     data.filled = data.filled.saturating_add(size.nulls);

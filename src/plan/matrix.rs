@@ -21,6 +21,8 @@ pub(crate) struct MatrixData {
     pub(crate) is_uncounted: bool,
     /// Whether the host has to read bitmaps of a device to know which elements are null.
     pub(crate) has_device_bitmaps: bool,
+    /// Whether values of a dictionary on a device may be null, whose codes are filled or kept.
+    pub(crate) has_null_values: bool,
     /// Where the columns are.
     pub(crate) placement: Placement,
 }
@@ -51,7 +53,7 @@ impl Plan {
                 plan.push(Action::Normalise, bytes, true);
                 plan.bytes = bytes;
             }
-            plan.wait_for_columns(spec, data.has_device_bitmaps);
+            plan.wait_for_columns(spec, data);
             return Ok(plan);
         }
         if data.chunks > 1 {
@@ -77,13 +79,14 @@ impl Plan {
             }
             _ => error,
         })?;
-        plan.wait_for_columns(spec, data.has_device_bitmaps);
+        plan.wait_for_columns(spec, data);
         Ok(plan)
     }
 
-    fn wait_for_columns(&mut self, spec: &MatrixSpec, has_bitmaps: bool) {
+    fn wait_for_columns(&mut self, spec: &MatrixSpec, data: MatrixData) {
         if self.placement != Placement::Host {
-            spec.columns().iter().for_each(|(_, column)| self.wait_for(column, has_bitmaps));
+            let bitmaps = (data.has_device_bitmaps, data.has_null_values);
+            spec.columns().iter().for_each(|(_, column)| self.wait_for(column, bitmaps));
         }
     }
 
@@ -105,7 +108,7 @@ impl Plan {
             own.bytes = bytes;
         }
         if self.rows > 0 {
-            own.wait_for(column, nulls.has_device_bitmaps);
+            own.wait_for(column, (nulls.has_device_bitmaps, nulls.has_null_values));
         }
         own
     }
@@ -178,6 +181,7 @@ mod tests {
         filled: 0,
         is_uncounted: false,
         has_device_bitmaps: false,
+        has_null_values: false,
         placement: Placement::Host,
     };
 

@@ -95,6 +95,8 @@ void __syncthreads() { yield(AT_BARRIER); }
 
 int __popc(unsigned word) { return __builtin_popcount(word); }
 
+int __clz(unsigned word) { return word == 0 ? 32 : __builtin_clz(word); }
+
 void run_fiber() {
     body();
     running->at = FINISHED;

@@ -8,6 +8,7 @@ use std::mem::MaybeUninit;
 
 use half::{bf16, f16};
 
+use super::decimal::decimal_text;
 use super::misfit::Misfit;
 use super::pack::{BLOCK_ROWS, Bytes, Compiled, Isa, Kernel};
 use crate::dtype::DType;
@@ -18,8 +19,11 @@ pub(super) use values::{CastTo, Truth};
 
 /// Returns the error for element `index` of a column, which does not fit. `value` starts with its bytes.
 pub(crate) fn misfit_error(spec: &Spec, index: usize, value: &[u8; 32]) -> Error {
-    // SAFETY: an element has no more bytes.
-    let text = look(spec.element().dtype(), spec.dtype()).and_then(|look| unsafe { look(value.as_ptr()) });
+    let text = match spec.element().scaled() {
+        Some(scaled) => decimal_text(scaled, value),
+        // SAFETY: an element has no more bytes.
+        None => look(spec.element().dtype(), spec.dtype()).and_then(|look| unsafe { look(value.as_ptr()) }),
+    };
     let misfit = Misfit { index, value: text.unwrap_or_else(|| "of an element".to_owned()) };
     misfit.error(spec, 0).in_column(spec.field().name())
 }

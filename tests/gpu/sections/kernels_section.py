@@ -117,6 +117,34 @@ def check_codes_without_values_are_refused() -> None:
     assert all(f"code {code} " in text for code, text in zip(bad, told, strict=True)), told
 
 
+def check_codes_are_filled_and_cast() -> None:
+    picked = np.random.default_rng(1).integers(0, 60, ROWS)
+    values = column("int64", 2, nulls=True)[:60].cast(pa.string())
+    for codes in INTEGERS:
+        data = pa.DictionaryArray.from_arrays(pa.array(picked.astype(codes))[5:], values)
+        same(codes, data, nulls=100)
+        for to in ("int64", "uint8", "float32"):
+            same(f"{codes} to {to}", data, dictionary="codes", dtype=to, nulls=100)
+
+
+def check_decimals() -> None:
+    """Of every magnitude, so that floats are rounded by all of their digits."""
+    random = np.random.default_rng(3)
+    for size, of_type, digits in ((4, pa.decimal32, 9), (8, pa.decimal64, 18), (16, pa.decimal128, 38)):
+        stored = random.integers(0, 256, (ROWS, size)).astype("uint8")
+        stored[:, size // 2 :] //= 2 ** random.integers(0, 8, (ROWS, 1)).astype("uint8")
+        # The lower bytes alone, with their sign.
+        stored[::2, size // 2 :] = np.where(stored[::2, size // 2 - 1 : size // 2] > 127, 255, 0)
+        for scale in (-5, 1, 2, 9, 22, 38):
+            data = pa.Array.from_buffers(of_type(digits, scale), ROWS, [None, pa.py_buffer(stored.tobytes())])[5:]
+            same(f"{size} bytes, scale {scale}", data, dtype="float64")
+            if scale > 0:
+                same(f"{size} bytes, scale {scale}", data, dtype="float32")
+    whole = pa.array(random.integers(0, 100, ROWS)).cast(pa.decimal128(19, 0)).cast(pa.decimal128(21, 2))
+    for to in INTEGERS:
+        same(f"decimal128 to {to}", whole, dtype=to)
+
+
 def check_validity() -> None:
     for name, data in columns(nulls=True):
         made = ad.validity(ad.from_arrow(data).to_device("cuda"))

@@ -344,14 +344,6 @@ def test_a_table_of_many_chunks_is_one_pass() -> None:
     assert np.array_equal(host(made), bits(ad.to_tensor(pa.Table.from_batches(batches))))
 
 
-@pytest.mark.parametrize("kind", [CUDA, CUDA_MANAGED])
-def test_codes_are_not_filled_without_their_dictionary(kind: int) -> None:
-    column = pa.DictionaryArray.from_arrays(pa.array([0, 1, None], pa.int8()), pa.array(["a", None]))
-    batch = pa.RecordBatch.from_arrays([column], ["a"]).to_struct_array()
-    with pytest.raises(BufferError, match="cuda"):
-        ad.to_tensor(DeviceArray(batch, kind).give(), nulls=7)
-
-
 def test_a_null_is_refused_as_on_the_host() -> None:
     def forget(node: producers.Array) -> None:
         for part in [node, *node.parts]:

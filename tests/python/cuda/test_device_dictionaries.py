@@ -197,7 +197,6 @@ def test_explain_says_what_the_kernels_do(kind: int) -> None:
 @pytest.mark.parametrize(
     "values",
     [
-        pa.array([Decimal("1.5"), Decimal("2.5")]),
         pa.array([Decimal("1.5"), Decimal("2.5")], pa.decimal256(40, 1)),
         pa.array([b"ab", b"cd"], pa.binary(2)),
     ],
