@@ -106,7 +106,7 @@ impl fmt::Display for HostWait {
             Self::Nulls => "nulls that are not counted are looked for",
             Self::Bools => "bytes that have to be bools are looked at",
             Self::Casts => "whether every value fits is read, once for all columns",
-            Self::Codes => "whether every code has a value is read, once for all columns",
+            Self::Codes => "whether every code has a value, and every row a run, is read, once for all columns",
             Self::Written => "the memory is written",
             Self::Transferred => "the copy is complete",
         })

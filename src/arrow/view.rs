@@ -1,6 +1,8 @@
 //! [`ArrayView`]: a checked walk over imported arrays that reads structs, never buffers, so that one set of rules
 //! serves every device.
 
+use std::ops::Range;
+
 use arrow_schema::{DataType, FieldRef};
 
 use super::bitmaps::{BitRange, BitmapBytes, BitmapLevel, ValidityBits};
@@ -42,11 +44,15 @@ pub(crate) struct Leaf<'a> {
     pub(super) innermost: Option<(&'a DataType, &'a ArrowArray)>,
 }
 
-/// Where the values of a leaf's dictionary are.
-#[derive(Clone, Copy, Debug)]
+/// Where the values of a leaf's dictionary, or of its runs, are.
+#[derive(Clone, Debug)]
 pub(crate) struct DictionaryValues {
-    /// The type of the codes.
+    /// The type of the codes, or of the runs' ends.
     pub(crate) codes: DType,
+    /// The addresses of the codes of the leaf's elements, or of the ends of all runs.
+    pub(crate) code_bytes: Range<usize>,
+    /// Of runs, the number of the leaf's first element, as their ends count it.
+    pub(crate) first_row: Option<usize>,
     /// The address of the buffer of values.
     pub(crate) start: usize,
     /// The number of the first value in the buffer.
@@ -106,7 +112,7 @@ impl<'a> ArrayView<'a> {
     }
 
     /// Returns a range of the slots, clipped to their number.
-    pub(crate) fn slice(mut self, range: &std::ops::Range<usize>) -> Self {
+    pub(crate) fn slice(mut self, range: &Range<usize>) -> Self {
         let start = range.start.min(self.length);
         self.length = range.end.clamp(start, self.length) - start;
         self.offset = self.offset.saturating_add(start);
@@ -276,7 +282,7 @@ impl<'a> Leaf<'a> {
     }
 
     /// Returns the addresses of the elements, which are of whole bytes.
-    pub(crate) fn element_bytes(&self, element: Element) -> std::ops::Range<usize> {
+    pub(crate) fn element_bytes(&self, element: Element) -> Range<usize> {
         let start = self.start(element).addr();
         start..start.saturating_add(self.elements.saturating_mul(element.stored_bytes()))
     }
@@ -389,13 +395,34 @@ impl<'a> Leaf<'a> {
         })
     }
 
-    /// Returns where the values of the dictionary are; `None` if the elements are not its codes.
+    /// Returns where the values of the dictionary, or of the runs, are; `None` if the elements are neither codes nor in runs.
     pub(crate) fn gathered_values(&self) -> Option<DictionaryValues> {
+        if let Some((DataType::RunEndEncoded(ends, values), array)) = self.innermost {
+            let (codes, ends, array) =
+                (DType::of_arrow(ends.data_type())?, child(array, 0).ok()?, child(array, 1).ok()?);
+            let runs = usize::try_from(ends.length.min(array.length)).ok()?;
+            let start = buffer(ends, 1).map_or(0, |ends| ends.addr());
+            let start = start.saturating_add(slot(ends).ok()?.saturating_mul(codes.itemsize()));
+            let code_bytes = start..start.saturating_add(runs.saturating_mul(codes.itemsize()));
+            return Self::values_of(array, values.data_type(), (codes, code_bytes), runs, Some(self.offset));
+        }
         let LeafDictionary { codes, array, values } = self.dictionary()?;
-        let (offset, count) = (slot(array).ok()?, usize::try_from(array.length).ok()?);
+        let count = usize::try_from(array.length).ok()?;
+        let code_bytes = self.element_bytes(Element::Values(codes));
+        Self::values_of(array, values, (codes, code_bytes), count, None)
+    }
+
+    fn values_of(
+        array: &ArrowArray,
+        values: &DataType,
+        (codes, code_bytes): (DType, Range<usize>),
+        count: usize,
+        first_row: Option<usize>,
+    ) -> Option<DictionaryValues> {
+        let offset = slot(array).ok()?;
         let validity = ArrayView::validity(values, array, offset, count, 1).filter(|_| count > 0);
-        let start = buffer(array, 1).map_or(0, |values| values.addr());
-        Some(DictionaryValues { codes, start, offset, count, validity: validity.map(|bits| bits.range()) })
+        let (start, validity) = (buffer(array, 1).map_or(0, |values| values.addr()), validity.map(|bits| bits.range()));
+        Some(DictionaryValues { codes, code_bytes, first_row, start, offset, count, validity })
     }
 
     /// Returns what a plan needs to know of this chunk, which has so many nulls.
@@ -408,7 +435,8 @@ impl<'a> Leaf<'a> {
     /// Returns what a plan needs to know of this chunk on a device, as far as the arrays tell without their memory.
     pub(crate) fn chunk_on_device(&self, spec: &Spec) -> ChunkSize {
         // Values may be null where their codes are not.
-        let may_be_null = |values: DictionaryValues| values.validity.is_some() || !self.has_plain_dictionary();
+        let is_told = spec.decoded().is_some() || self.has_plain_dictionary();
+        let may_be_null = |values: DictionaryValues| values.validity.is_some() || !is_told;
         let has_null_values = self.gathered_values().is_some_and(may_be_null);
         let is_gathered = spec.decoded().is_some();
         let nulls = self.known_nulls().filter(|_| !has_null_values);

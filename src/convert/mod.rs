@@ -61,7 +61,7 @@ pub(crate) use extend::{append_column, append_matrix, append_validity, grown_col
 pub(crate) use fast_view::plain_view;
 pub(crate) use first_error::{
     check_column, check_matrix, check_matrix_nulls, check_nulls, check_nulls_of_passing_rows, code_error, null_remedy,
-    refused_null, remedy_of_passing_rows,
+    refused_null, remedy_of_passing_rows, run_error,
 };
 pub(crate) use gather::compact;
 pub(crate) use host_pass::HostPass;

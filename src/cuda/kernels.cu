@@ -50,6 +50,9 @@ enum DType {
 // Set if it is one, and the elements are the codes themselves, which are null where their values are.
 #define CODES 64
 
+// Set beside the dtype of codes that are the ends of runs, the last of whose rows is before them: each run has a value.
+#define RUN_ENDS 32
+
 // The codes of a column, and the values that they count from 0; src/cuda/kernels.rs has the same words.
 struct Dictionary {
     u64 codes;
@@ -61,10 +64,12 @@ struct Dictionary {
     u64 validity;
     u32 validity_bit;
     u32 code_dtype;
+    // The number of the first row, as the ends of runs count it.
+    u64 first;
 };
 
 // What keep_misfits says of a value that is no value; src/kernels/check.rs has the same.
-enum Kind { VALUE, CODE, UNSIGNED_CODE, NULL_VALUE };
+enum Kind { VALUE, CODE, UNSIGNED_CODE, NULL_VALUE, NO_RUN, RUN_END };
 
 // A column of a batch; src/cuda/kernels.rs has the same struct.
 struct Column {
@@ -225,9 +230,10 @@ struct Job {
 
 template <class Word> __device__ Word fill_of(const Column& column) { return *(const Word*)column.fill; }
 
-// Where the value of a row is among those of a dictionary; one of these if there is none.
+// Where the value of a row is among those of a dictionary; one of these if there is none, or the ends of runs do not increase.
 #define OUTSIDE (~(u64)0)
 #define AT_NULL (~(u64)1)
+#define DECREASING (~(u64)2)
 
 __device__ __noinline__ u64 code_of(u64 codes, u32 dtype, u64 row) {
     // A negative one is beyond all values.
@@ -242,9 +248,27 @@ __device__ __noinline__ u64 code_of(u64 codes, u32 dtype, u64 row) {
     }
 }
 
+// The number of the run that has a row: a thread also looks whether the run with the row's number ends behind the one before.
+__device__ u64 run_of(const Dictionary& dictionary, u64 row) {
+    u32 dtype = dictionary.code_dtype & ~RUN_ENDS;
+    if (row < dictionary.count) {
+        i64 before = row == 0 ? 0 : code_of(dictionary.codes, dtype, row - 1);
+        if ((i64)code_of(dictionary.codes, dtype, row) <= before) return DECREASING;
+    }
+    u64 low = 0, high = dictionary.count, wanted = dictionary.first + row;
+    while (low < high) {
+        u64 middle = low + (high - low) / 2;
+        if (code_of(dictionary.codes, dtype, middle) > wanted) high = middle;
+        else low = middle + 1;
+    }
+    return low;
+}
+
 __device__ __noinline__ u64 place_of(u64 address, u64 row) {
     Dictionary dictionary = load((const Dictionary*)address);
-    u64 code = code_of(dictionary.codes, dictionary.code_dtype, row);
+    bool is_run = dictionary.code_dtype & RUN_ENDS;
+    u64 code = is_run ? run_of(dictionary, row) : code_of(dictionary.codes, dictionary.code_dtype, row);
+    if (is_run && code == DECREASING) return DECREASING;
     if (code >= dictionary.count) return OUTSIDE;
     if (dictionary.validity && !bit(dictionary.validity, dictionary.validity_bit + code)) return AT_NULL;
     return code;
@@ -260,7 +284,7 @@ template <bool CASTS, class Word> __device__ Word element(const Job& job, const 
             // Codes under nulls are anything.
             if (!is_valid) return 0;
             place = place_of(values, row);
-            if (place >= AT_NULL) {
+            if (place >= DECREASING) {
                 if (place == AT_NULL && column.is_filled) return fill_of<Word>(column);
                 lower(job.misfits + number, job.first + row);
                 return 0;
@@ -481,9 +505,12 @@ KERNEL keep_misfits(const Column* columns, u32 count, u64 rows, u64 first, const
             from = is_code ? dictionary.codes : dictionary.values;
             place = place_of(column.values, row);
             if (place == AT_NULL) kind = NULL_VALUE;
-            if (place == OUTSIDE) {
-                kind = dictionary.code_dtype < UINT8 ? CODE : UNSIGNED_CODE;
-                store((u64*)(values + 32 * number), code_of(dictionary.codes, dictionary.code_dtype, row));
+            if (place == OUTSIDE) kind = dictionary.code_dtype < UINT8 ? CODE : UNSIGNED_CODE;
+            if (place == OUTSIDE && dictionary.code_dtype & RUN_ENDS) kind = NO_RUN;
+            if (place == DECREASING) kind = RUN_END;
+            if (kind == CODE || kind == UNSIGNED_CODE || kind == RUN_END) {
+                u32 dtype = dictionary.code_dtype & ~RUN_ENDS;
+                store((u64*)(values + 32 * number), code_of(dictionary.codes, dtype, row));
             }
             if (is_code && kind == VALUE) place = row;
         }

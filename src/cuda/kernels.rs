@@ -16,6 +16,8 @@ const VECTOR: u64 = 16;
 
 /// Set beside the dtype of a column whose elements codes stand for: `GATHERED` in kernels.cu.
 const GATHERED: u32 = 32;
+/// Set beside the dtype of codes that are the ends of runs: `RUN_ENDS` in kernels.cu.
+const RUN_ENDS: u32 = 32;
 /// Set beside the dtype of a column of codes that are null where their values are: `CODES` in kernels.cu.
 const CODES: u32 = 64;
 /// Where the scale of decimals is beside their dtype: `SCALE_SHIFT` in kernels.cu.
@@ -184,7 +186,7 @@ impl KernelLevel {
     }
 }
 
-/// The codes of a column, and the values that they stand for: `Dictionary` in kernels.cu.
+/// The codes of a column, or the ends of its runs, and the values that they stand for: `Dictionary` in kernels.cu.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KernelDictionary {
     /// The address of the first code, of any alignment.
@@ -197,10 +199,12 @@ pub(crate) struct KernelDictionary {
     pub(crate) count: u64,
     /// Which values are valid; `None` if all are.
     pub(crate) validity: Option<DeviceBits>,
+    /// Of runs, whose ends the codes are then, the number of the first row.
+    pub(crate) first_row: Option<u64>,
 }
 
 impl KernelDictionary {
-    pub(crate) const BYTES: usize = 40;
+    pub(crate) const BYTES: usize = 48;
 
     /// Returns the words that the kernels read.
     ///
@@ -208,8 +212,9 @@ impl KernelDictionary {
     /// If an address exceeds 64 bits.
     pub(crate) fn to_words(self) -> Result<[u64; Self::BYTES / 8]> {
         let (validity, bit) = self.validity.map_or(Ok((0, 0)), DeviceBits::split)?;
-        let types = u64::from(bit) | u64::from(self.code_type as u32) << 32;
-        Ok([self.codes, self.values, self.count, validity, types])
+        let flag = self.first_row.map_or(0, |_| RUN_ENDS);
+        let types = u64::from(bit) | u64::from(self.code_type as u32 | flag) << 32;
+        Ok([self.codes, self.values, self.count, validity, types, self.first_row.unwrap_or(0)])
     }
 }
 

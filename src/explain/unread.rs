@@ -114,7 +114,7 @@ impl ReportRow {
             (is_copy && any(&is_checked), "whether every value fits is read, once for all columns"),
             (
                 any(&|spec| is_gathered(spec) || (!self.view && spec.has_codes() && spec.nulls() != Nulls::Refused)),
-                "whether every code has a value is read, once for all columns",
+                "whether every code has a value, and every row a run, is read, once for all columns",
             ),
         ];
         self.waits = waits.iter().filter(|(waits, _)| *waits).map(|(_, text)| (*text).to_owned()).collect();

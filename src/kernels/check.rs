@@ -28,8 +28,12 @@ pub(crate) enum MisfitKind {
     Value,
     /// No value has the code.
     Code(i128),
-    /// The code stands for a null, which is refused.
+    /// The code or the run stands for a null, which is refused.
     Null,
+    /// The runs end before the row.
+    NoRun,
+    /// The run with the element's number ends here, no later than the one before.
+    RunEnd(i64),
 }
 
 impl DeviceMisfit {
@@ -40,6 +44,8 @@ impl DeviceMisfit {
             Some(1) => MisfitKind::Code(i64::from_le_bytes(code).into()),
             Some(2) => MisfitKind::Code(u64::from_le_bytes(code).into()),
             Some(3) => MisfitKind::Null,
+            Some(4) => MisfitKind::NoRun,
+            Some(5) => MisfitKind::RunEnd(i64::from_le_bytes(code)),
             _ => MisfitKind::Value,
         }
     }

@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::Check;
 use super::check::MisfitKind;
-use crate::convert::{code_error, misfit_error, refused_null};
+use crate::convert::{code_error, misfit_error, refused_null, run_error};
 use crate::error::Result;
 use crate::spec::Spec;
 
@@ -30,8 +30,8 @@ impl Casts {
     /// Looks at all of them. The host waits once, if there are any.
     ///
     /// # Errors
-    /// For a value that does not fit, a code without a value, and a refused null that a code stands for; of columns that were cast together that of the lowest row: names the column and the row. When the
-    /// driver fails, or the wait is interrupted.
+    /// For a value that does not fit, a code or a row of runs without a value, and a refused null that these stand for; of columns that
+    /// were cast together that of the lowest row: names the column and the row. When the driver fails, or the wait is interrupted.
     pub(crate) fn verify(&self) -> Result<()> {
         let casts = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         let found = Check::read(casts.iter().map(|cast| &cast.check))?;
@@ -44,6 +44,8 @@ impl Casts {
                     MisfitKind::Value => misfit_error(spec, element, &misfit.value),
                     MisfitKind::Code(code) => code_error(spec, element, code),
                     MisfitKind::Null => refused_null(spec, element),
+                    MisfitKind::NoRun => run_error(spec, Some(element), None),
+                    MisfitKind::RunEnd(end) => run_error(spec, None, Some(end)),
                 });
             }
         }

@@ -31,6 +31,8 @@ pub(super) struct DictionarySource {
     /// Whether the elements stay codes, and only the values' validity is read.
     pub(super) are_codes: bool,
     code_type: ColumnType,
+    /// Of runs, the number of the first row, as their ends count it.
+    first_row: Option<u64>,
     pub(super) values: Range<usize>,
     count: usize,
     pub(super) validity: Option<BitRange>,
@@ -40,7 +42,8 @@ impl DictionarySource {
     /// The values of the dictionary of a leaf, and which of its bytes has the first bit, if they are bits; `None` if codes are no
     /// integers, or a buffer is missing.
     fn new(element: Element, dictionary: DictionaryValues) -> Option<(Self, usize)> {
-        let DictionaryValues { codes, start, offset, count, validity } = dictionary;
+        let DictionaryValues { codes, first_row, start, offset, count, validity, .. } = dictionary;
+        let first_row = first_row.map(|row| row as u64);
         let first_bit = if element == Element::Bits { offset % 8 } else { 0 };
         let values = if element == Element::Bits {
             let start = start.saturating_add(offset / 8);
@@ -50,13 +53,15 @@ impl DictionarySource {
             let start = start.saturating_add(offset.saturating_mul(size));
             start..start.saturating_add(count.saturating_mul(size))
         };
-        Some((Self { are_codes: false, code_type: ColumnType::of(codes)?, values, count, validity }, first_bit))
+        let code_type = ColumnType::of(codes)?;
+        Some((Self { are_codes: false, code_type, first_row, values, count, validity }, first_bit))
     }
 
     /// The dictionary whose nulls are those of its codes; `None` if codes are no integers.
     fn of_null_values(dictionary: DictionaryValues) -> Option<Self> {
         let DictionaryValues { codes, count, validity, .. } = dictionary;
-        Some(Self { are_codes: true, code_type: ColumnType::of(codes)?, values: 0..0, count, validity })
+        let code_type = ColumnType::of(codes)?;
+        Some(Self { are_codes: true, code_type, first_row: None, values: 0..0, count, validity })
     }
 
     /// Returns the dictionary of codes that start at an address.
@@ -68,6 +73,7 @@ impl DictionarySource {
             values: bits(self.values.start, 0).bitmap,
             count: self.count as u64,
             validity,
+            first_row: self.first_row,
         }
     }
 }
@@ -83,11 +89,10 @@ impl KernelSource {
         let (mut dictionary, mut first_bit) = (None, if element == Element::Bits { leaf.offset % 8 } else { 0 });
         let values = if spec.decoded().is_some() {
             let stored = leaf.gathered_values()?;
-            let size = stored.codes.itemsize();
+            let codes = stored.code_bytes.clone();
             let (found, bit) = DictionarySource::new(element, stored)?;
-            let start = leaf.values.addr().saturating_add(leaf.offset.saturating_mul(size));
             (dictionary, first_bit) = (Some(found), bit);
-            start..start.saturating_add(leaf.elements.saturating_mul(size))
+            codes
         } else if element == Element::Bits {
             let start = leaf.values.addr().saturating_add(leaf.offset / 8);
             start..start.saturating_add((first_bit + leaf.elements).div_ceil(8))
@@ -219,7 +224,8 @@ pub(crate) fn has_kernel(spec: &Spec) -> bool {
     (spec.decoded().is_none() || is_gathered(spec)) && column_type(spec).is_some()
 }
 
-/// Returns whether kernels gather the values of a spec, which is decoded: those of a dictionary, which become at most 8 bytes each.
+/// Returns whether kernels gather the values of a spec, which is decoded: those of a dictionary or of runs, which become at most 8 bytes
+/// each.
 pub(crate) fn is_gathered(spec: &Spec) -> bool {
     let are_plain = match spec.element() {
         Element::Bits | Element::Values(_) => true,

@@ -12,10 +12,12 @@ use super::level::{RaggedRows, UnreadRows, ints_part, null_row, validity_part};
 use super::part::Part;
 use super::variable_shape::VariableShape;
 use crate::arrow::{DeviceArray, DeviceInts};
-use crate::convert::device_ints_view;
+use crate::column::{ColumnRef, Shared};
+use crate::convert::{ColumnTask, device_ints_view};
 use crate::error::{Error, ErrorKind, Remedy, Result};
-use crate::plan::{Action, Plan, needs_copy};
-use crate::spec::{NullPolicy, Options, Spec};
+use crate::kernels::validity_placement;
+use crate::plan::{Action, Placement, Plan, needs_copy};
+use crate::spec::{CopyMode, NullPolicy, Options, Spec};
 use crate::stream_order::{self, Readiness};
 use crate::tensor::Tensor;
 use crate::transfer::{HostRead, read_to_host, zero_on};
@@ -54,7 +56,12 @@ impl<'a> DeviceLevel<'a> {
             return Err(needs_copy(readiness.device(), &Action::GatherViews.to_string()));
         }
         let (offsets, lengths) = array.device_ints()?;
-        let (has_bitmap, filled, span) = (array.view().bitmap()?.is_some(), filled().count(), OnceLock::new());
+        let has_bitmap = match array.view().bitmap() {
+            // Kernels join those of enclosing structs.
+            Err(_) if options.nulls == NullPolicy::Keep => true,
+            bitmap => bitmap?.is_some(),
+        };
+        let (filled, span) = (filled().count(), OnceLock::new());
         Ok((Self { field, options, array, readiness, filled, offsets, lengths, has_bitmap, span }, item))
     }
 
@@ -79,7 +86,8 @@ impl<'a> DeviceLevel<'a> {
             stream_order::check_memory(self.readiness.device(), ints.bytes().start, ints.bytes().len())?;
         }
         let (array, offsets, lengths) = (self.array, &self.offsets, self.lengths.as_ref());
-        let bitmap = array.view().bitmap()?;
+        let is_refused = self.options.nulls == NullPolicy::Error;
+        let bitmap = if is_refused { array.view().bitmap()? } else { None };
         let mut ranges: SmallVec<[Range<usize>; 3]> = smallvec![];
         let ends = (lengths.is_none() && !array.is_empty()).then(|| [offsets.one(0), offsets.one(array.len())]);
         ranges.extend(ends.iter().flatten().cloned());
@@ -143,11 +151,28 @@ pub(super) const ENDS_READ: &str = "the first and the last offset are read: they
 impl RaggedRows for DeviceLevel<'_> {
     fn validity_part(&self) -> Option<Part> {
         let is_told = self.options.nulls == NullPolicy::Keep && self.has_bitmap && !self.array.is_empty();
-        is_told.then(|| validity_part(self.field, self.array.len()).on(self.readiness.device()))
+        is_told.then(|| {
+            let part = validity_part(self.field, self.array.len());
+            let has_kernel = || {
+                let spec = Spec::of_validity(self.field).ok()?;
+                let leaf = self.array.view().leaf(&spec).ok()?;
+                Some(matches!(validity_placement(&spec, &leaf, self.readiness), Placement::Kernels(_)))
+            };
+            if has_kernel() == Some(true) {
+                part.by_kernels(self.readiness.device())
+            } else {
+                part.on(self.readiness.device())
+            }
+        })
     }
 
     fn validity(&self) -> Result<Tensor> {
-        Err(Error::internal("no kernel unpacks the validity of rows"))
+        let spec = Spec::of_validity(self.field)?;
+        let chunk = ColumnRef::whole(self.array).chunk(&spec)?;
+        let placement = validity_placement(&spec, &chunk.leaf, self.readiness);
+        let plan = Plan::validity(&spec, self.array.len(), placement, CopyMode::IfNeeded)?;
+        let task = ColumnTask { spec: &spec, plan: &plan, chunks: std::slice::from_ref(&chunk) };
+        Shared::default().with_backend(Some(self.readiness), |backend| backend.validity(task))
     }
 
     fn offsets_part(&self) -> Part {

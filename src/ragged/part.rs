@@ -65,6 +65,12 @@ impl Part {
         self
     }
 
+    /// The same part in memory of a device, made by kernels.
+    pub(super) fn by_kernels(mut self, device: Device) -> Self {
+        self.plan.placement = Placement::Kernels(device);
+        self
+    }
+
     /// The same part, with the error of a copy that is not allowed.
     pub(super) fn checked(mut self) -> Self {
         self.error = self.plan.refuse_steps(self.copy).err().map(|error| error.in_column(self.field.name()));

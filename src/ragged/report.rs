@@ -76,8 +76,9 @@ fn parts_on_device(planned: &PlannedRagged, level: &UnreadRows) -> Result<Vec<Pa
         }
         let certain = part.undecided.as_ref().filter(|undecided| !undecided.at_most);
         let steps = certain.map(|undecided| undecided.steps.join(", ")).unwrap_or_default();
-        let is_converted = by_kernel && part.name.ends_with("values");
-        if is_converted && certain.is_some() && is_checked(&leaf) {
+        let are_values = part.name.ends_with("values");
+        let is_converted = if are_values { by_kernel } else { is_cuda(device) && part.name.ends_with("validity") };
+        if are_values && is_converted && certain.is_some() && is_checked(&leaf) {
             part.waits.push("whether every value fits is read");
         }
         if !steps.is_empty() && !is_converted {

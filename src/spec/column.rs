@@ -158,10 +158,10 @@ impl Spec {
         self.decoded.as_ref()
     }
 
-    /// Returns whether decoding is no more than to gather plain values of a dictionary, as they are.
+    /// Returns whether decoding is no more than to gather plain values of a dictionary or of runs, as they are.
     #[must_use]
     pub(crate) fn gathers(&self) -> bool {
-        let values = value::dictionary_values(self.field.data_type());
+        let values = value::gathered_values(self.field.data_type());
         let decoded = self.decoded.as_ref().map(|field| value::innermost(field.data_type()));
         let is_plain = |values: &DataType| values.is_primitive() || *values == DataType::Boolean;
         self.categories.is_none() && decoded == values && values.is_some_and(is_plain)

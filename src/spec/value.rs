@@ -309,6 +309,16 @@ pub(super) fn dictionary_values(data_type: &DataType) -> Option<&DataType> {
     }
 }
 
+/// Returns the type of the values of a dictionary or of runs, under fixed-size lists; else `None`.
+pub(super) fn gathered_values(data_type: &DataType) -> Option<&DataType> {
+    match data_type {
+        DataType::Dictionary(_, values) => Some(values),
+        DataType::RunEndEncoded(_, values) => Some(values.data_type()),
+        DataType::FixedSizeList(child, _) => gathered_values(child.data_type()),
+        _ => None,
+    }
+}
+
 /// Returns the type of the elements under fixed-size lists.
 pub(super) fn innermost(data_type: &DataType) -> &DataType {
     match data_type {

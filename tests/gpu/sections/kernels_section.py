@@ -145,6 +145,14 @@ def check_decimals() -> None:
         same(f"decimal128 to {to}", whole, dtype=to)
 
 
+def check_runs() -> None:
+    lengths = np.random.default_rng(4).integers(1, 9, 4_000 if ROWS > 5_000 else 50)
+    for ends in ("int16", "int32", "int64"):
+        for name, values in columns(nulls=True):
+            data = pa.RunEndEncodedArray.from_arrays(pa.array(lengths.cumsum().astype(ends)), values[: len(lengths)])
+            same(f"{name} by {ends}", data[5:], nulls=1)
+
+
 def check_validity() -> None:
     for name, data in columns(nulls=True):
         made = ad.validity(ad.from_arrow(data).to_device("cuda"))

@@ -259,7 +259,7 @@ def test_refusals() -> None:
     assert explained(source, columns=["view"], copy=False, device="cuda")["view"].how == "view"
     report = explained(source, columns=["view"], device="metal")
     assert "no copy between these" in report["view"].error
-    decimals = on(CUDA, pa.array([1, 2], pa.decimal128(5, 1)))
+    decimals = on(CUDA, pa.array([1, 2], pa.decimal256(40, 1)))
     (row,) = explained(decimals, dtype="float64")
     assert (row.how, row.kernel) == ("refused", False)
 
@@ -318,7 +318,7 @@ def test_streams_are_where_they_are(own: str, foreign: bool, target: str | None)
 
 
 def test_streams_of_what_no_kernel_is_for() -> None:
-    data = {"d": pa.array([1, 2], pa.decimal128(5, 1)), "x": pa.array([1, 2])}
+    data = {"d": pa.array([1, 2], pa.decimal256(40, 1)), "x": pa.array([1, 2])}
     report = explained(stream_on("cuda", data), dtype={"d": "float64"})
     assert [row.how for row in report] == ["refused", "view"]
     (matrix,) = explained(stream_on("cuda", data), dtype="float64", order="C").matrices

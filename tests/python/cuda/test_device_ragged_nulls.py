@@ -1,0 +1,82 @@
+"""Ragged rows on a device whose nulls are kept, against the same rows in host memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import arrow_dlpack as ad
+import numpy as np
+import pyarrow as pa
+import pytest
+from device_arrow import CUDA_MANAGED, DeviceArray, DeviceStream
+from test_device_conversions import bits, host
+from test_device_dictionaries import forget
+
+ROWS = [[1, None], None, [], [3, 4, 5], None, [None], [6]] * 5
+TYPES = [pa.list_(pa.int16()), pa.large_list(pa.float32()), pa.list_view(pa.int16()), pa.large_list_view(pa.int64())]
+
+
+def same_rows(made: Any, expected: Any) -> None:
+    assert np.array_equal(host(made.offsets), bits(expected.offsets))
+    assert (made.lengths is None) == (expected.lengths is None)
+    if expected.lengths is not None:
+        assert np.array_equal(host(made.lengths), bits(expected.lengths))
+    assert np.array_equal(host(made.validity), bits(expected.validity))
+    if isinstance(expected.values, ad.Ragged):
+        same_rows(made.values, expected.values)
+    else:
+        assert np.array_equal(host(made.values), bits(expected.values))
+
+
+@pytest.mark.parametrize("data_type", TYPES, ids=str)
+def test_rows_that_are_null_are_told(data_type: pa.DataType, host_waits: Any) -> None:
+    data = pa.array(ROWS, data_type)
+    for change in (lambda _: None, forget):
+        array = ad.from_arrow(DeviceArray(data, change=change).give())
+        waits = host_waits()
+        made = ad.to_ragged(array, nulls="keep")
+        # Of lists the first and the last offset; no bitmap.
+        assert waits.ours == (0 if "view" in str(data_type) else 1)
+        same_rows(made, ad.to_ragged(data, nulls="keep"))
+
+
+def test_text_and_nested_rows() -> None:
+    text = pa.array(["ab", None, "", "cde", None] * 5)
+    same_rows(ad.to_ragged(DeviceArray(text).give(), nulls="keep"), ad.to_ragged(text, nulls="keep"))
+    nested = pa.array([[[1], None], None, [], [[2, 3], [4], None]] * 3, pa.list_(pa.list_(pa.int32())))
+    same_rows(ad.to_ragged(DeviceArray(nested).give(), nulls="keep"), ad.to_ragged(nested, nulls="keep"))
+
+
+def test_elements_are_cast_beside_nulls() -> None:
+    data = pa.array(ROWS, pa.list_(pa.int16()))
+    made = ad.to_ragged(DeviceArray(data).give(), nulls="keep", dtype="float64")
+    same_rows(made, ad.to_ragged(data, nulls="keep", dtype="float64"))
+
+
+def test_nulls_of_an_enclosing_struct_are_nulls_of_its_rows() -> None:
+    lists = pa.array(ROWS, pa.list_(pa.int16()))
+    mask = pa.array([row % 3 == 0 for row in range(len(lists))])
+    data = pa.StructArray.from_arrays([lists], ["x"], mask=mask)
+    made = ad.to_tensors(DeviceArray(data).give(), columns={"x": ad.ragged("x")}, nulls="keep")
+    expected = ad.to_tensors(data, columns={"x": ad.ragged("x")}, nulls="keep")
+    same_rows(made["x"], expected["x"])
+
+
+@pytest.mark.parametrize("kind", [2, CUDA_MANAGED])
+def test_explain_says_what_the_kernels_do(kind: int) -> None:
+    data = pa.array(ROWS, pa.list_(pa.int16()))
+    array = ad.from_arrow(DeviceArray(data, kind).give())
+    with ad.track_copies() as log:
+        ad.to_ragged(array, nulls="keep")
+    report = ad.explain(array, nulls="keep")
+    assert sorted(row.how for row in report) == ["copy", "view", "view"]
+    (row,) = [row for row in report if row.how == "copy"]
+    assert [entry.bytes for entry in log] == [row.bytes] == [len(data)]
+    assert (row.kernel, row.steps) == (True, ["bits unpacked to bytes"])
+
+
+def test_a_stream_with_nulls() -> None:
+    data = pa.array(ROWS, pa.list_(pa.int16()))
+    stream = ad.from_arrow(DeviceStream([DeviceArray(data)]).give())
+    assert {row.error for row in ad.explain(stream, nulls="keep")} == {None}
+    same_rows(ad.to_ragged(stream, nulls="keep"), ad.to_ragged(data, nulls="keep"))
