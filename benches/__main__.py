@@ -17,6 +17,7 @@ from pathlib import Path
 
 import measure
 import report
+import results
 
 HERE = Path(__file__).resolve().parent
 
@@ -52,7 +53,7 @@ def main() -> None:
         sys.exit(f"error: no such topic: {', '.join(unknown)}; there are {', '.join(TOPICS)}")
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary) if arguments.quick else report.RESULTS
+        folder = Path(temporary) if arguments.quick else results.RESULTS
         for topic in chosen:
             more = ["--quick"] if arguments.quick else []
             command = [
@@ -65,14 +66,14 @@ def main() -> None:
                 *more,
             ]
             subprocess.run(command, env=os.environ | measure.ONE_THREAD, check=True)
-        results = report.read(folder)
+        measured = results.read(folder)
         if not arguments.quick:
-            report.write(results)
-    left_out = sorted({name for result in results.values() for name in result["left_out"]})
+            report.write(measured)
+    left_out = sorted({name for result in measured.values() for name in result["left_out"]})
     if left_out:
         print(f"LEFT OUT, as not installed: {', '.join(left_out)}")
     if not arguments.quick:
-        print(f"\n{report.summary({topic: results[topic] for topic in chosen})}\n")
+        print(f"\n{report.summary({topic: measured[topic] for topic in chosen})}\n")
     print(f"{len(chosen)} topics in {time.monotonic() - start:.0f} s")
 
 

@@ -8,13 +8,14 @@ from collections.abc import Callable
 from typing import Any
 
 import matplotlib
-import report
 
 matplotlib.use("svg")  # there may be no display
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
+from results import Results, table_of
+from results import figures as figures_of
 
 # Of even contrast with white and with black.
 GREY = "#7d7d7d"
@@ -56,9 +57,9 @@ STYLE = {
 }
 
 
-def draw(results: report.Results) -> dict[str, str]:
+def draw(results: Results) -> dict[str, str]:
     """Every plot that there are results for, by name."""
-    needs: dict[str, tuple[str, Callable[[report.Results], Figure]]] = {
+    needs: dict[str, tuple[str, Callable[[Results], Figure]]] = {
         "figures": ("pack", figures),
         "widths": ("pack", widths),
         "sizes": ("scaling", sizes),
@@ -75,9 +76,9 @@ def svg(figure: Figure) -> str:
     return re.sub(r"[ \t]+$", "", text.getvalue(), flags=re.MULTILINE)
 
 
-def figures(results: report.Results) -> Figure:
+def figures(results: Results) -> Figure:
     """What was to be reached, what is, and the best library, on one logarithmic axis."""
-    found = list(report.figures(results))[::-1]
+    found = list(figures_of(results))[::-1]
     figure, axes = pyplot.subplots(figsize=(8, 0.8 + 0.24 * len(found)))
     for height, one in enumerate(found):
         if one["peer"]:
@@ -101,9 +102,9 @@ def figures(results: report.Results) -> Figure:
     return figure
 
 
-def widths(results: report.Results) -> Figure:
+def widths(results: Results) -> Figure:
     """Packing float32 columns, by how many."""
-    table = report.table_of(results, "pack/float32")
+    table = table_of(results, "pack/float32")
     figure, axes = pyplot.subplots(figsize=(7, 4))
     width = [int(case["name"].split()[0]) for case in table["cases"]]
     lines(axes, table, width)
@@ -117,9 +118,9 @@ def widths(results: report.Results) -> Figure:
     return figure
 
 
-def sizes(results: report.Results) -> Figure:
+def sizes(results: Results) -> Figure:
     """Time per byte, by the size of the output."""
-    table = report.table_of(results, "scaling/scaling")
+    table = table_of(results, "scaling/scaling")
     figure, axes = pyplot.subplots(figsize=(7, 3.6))
     ordered = sorted(table["cases"], key=lambda case: case["bytes"])
     gigabytes = [case["bytes"] / 1e9 for case in ordered]

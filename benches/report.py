@@ -7,32 +7,18 @@ which `make bench` writes. `--check` changes nothing and fails where the page or
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "benchmarks.md"
-RESULTS = ROOT / "docs" / "benchmarks"
+from results import PAGE, RESULTS, ROOT, Results, figures, read, spread, table_of
 
 # <!-- table: pack/float32 --> ... <!-- end -->
 MARKED = re.compile(r"(<!-- (about|figures|table|fact)(?:: (\S+?))? -->)(.*?)(<!-- end -->)", flags=re.DOTALL)
 
 # From here on more than one thread worked.
 THREADS = 1.3
-
-Results = dict[str, dict[str, Any]]
-
-
-def read(folder: Path = RESULTS) -> Results:
-    """The results of every topic, by its name."""
-    found = {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("*.json"))}
-    page = PAGE.read_text(encoding="utf-8")
-    # In the order of the page.
-    return dict(sorted(found.items(), key=lambda entry: page.find(f": {entry[0]}/")))
 
 
 def generate(page: str, results: Results) -> str:
@@ -53,18 +39,6 @@ def generate(page: str, results: Results) -> str:
         return before + text + after
 
     return MARKED.sub(made, page)
-
-
-def table_of(results: Results, name: str) -> dict[str, Any]:
-    """A table by "topic/name"."""
-    topic, _, wanted = name.partition("/")
-    return next(table for table in results[topic]["tables"] if table["name"] == wanted)
-
-
-def tables(results: Results) -> Iterator[dict[str, Any]]:
-    """All tables."""
-    for result in results.values():
-        yield from result["tables"]
 
 
 def in_markdown(table: dict[str, Any]) -> str:
@@ -133,14 +107,6 @@ def time(seconds: float) -> str:
     return f"{seconds / size:.3g} {unit}"
 
 
-def spread(table: dict[str, Any], route: str) -> float:
-    """The largest time per byte of a route by its smallest."""
-    found = [
-        cell["seconds"] / case["bytes"] for case in table["cases"] for cell in case["routes"] if cell["route"] == route
-    ]
-    return max(found) / min(found)
-
-
 def spread_text(table: dict[str, Any]) -> str:
     asked = table["spread"]
     own, copied = spread(table, asked["of"]), [case["yardstick"]["seconds"] / case["bytes"] for case in table["cases"]]
@@ -148,29 +114,6 @@ def spread_text(table: dict[str, Any]) -> str:
         f"The largest time per byte of `{asked['of']}` is {number(own)} times its smallest (to reach: "
         f"{number(asked['limit'])}); that of memcpy {number(max(copied) / min(copied))} times."
     )
-
-
-def figures(results: Results) -> Iterator[dict[str, Any]]:
-    """Every figure that was to be reached, with the best of the peers in its case."""
-    for table in tables(results):
-        for case in table["cases"]:
-            for cell in case["routes"]:
-                if "target" in cell:
-                    what = f"{table['label']}: {case['name']}"
-                    others = {by: best(case, by) for by in ("peer", "hand")}
-                    yield {"what": what, "against": case["yardstick"]["route"], **others, **cell}
-        if "spread" in table:
-            asked = table["spread"]
-            what = f"{table['label']}: largest time per byte by the smallest"
-            ratio = spread(table, asked["of"])
-            common = {"what": what, "route": asked["of"], "against": "itself", "peer": None, "hand": None}
-            yield {**common, "ratio": ratio, "target": asked["limit"]}
-
-
-def best(case: dict[str, Any], by: str) -> dict[str, Any] | None:
-    """The fastest route of a kind."""
-    found = [cell for cell in case["routes"] if cell["by"] == by and "ratio" in cell]
-    return min(found, key=lambda cell: cell["ratio"], default=None)
 
 
 def summary(results: Results) -> str:

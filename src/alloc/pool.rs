@@ -29,7 +29,7 @@ struct Shelf {
 
 impl fmt::Debug for BlockPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pool").field("shelf", &self.shelf).finish_non_exhaustive()
+        f.debug_struct("BlockPool").field("shelf", &self.shelf).finish_non_exhaustive()
     }
 }
 

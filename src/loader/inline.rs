@@ -120,6 +120,6 @@ impl Drop for Inline {
 
 impl fmt::Debug for Inline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Here").finish_non_exhaustive()
+        f.debug_struct("Inline").finish_non_exhaustive()
     }
 }

@@ -337,7 +337,7 @@ impl<T> Drop for Prefetch<T> {
 
 impl<T> fmt::Debug for Prefetch<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ahead").field("ahead", &self.shared.ahead).finish_non_exhaustive()
+        f.debug_struct("Prefetch").field("ahead", &self.shared.ahead).finish_non_exhaustive()
     }
 }
 
