@@ -180,7 +180,7 @@ unsafe fn check_buffers(data_type: &DataType, array: &ArrowArray, end: usize) ->
             Buffer::Validity => array.null_count <= 0,
             _ => bytes == 0 || array.length == 0,
         };
-        if start.is_null() && !may_be_null && array.length > 0 {
+        if start.is_null() && !may_be_null {
             return Err(Error::invalid(format!(
                 "buffer {index} of {data_type} is NULL, and the array has {end} slots"
             )));
@@ -387,6 +387,9 @@ pub(crate) fn same_layout(one: &DataType, other: &DataType) -> bool {
 #[cfg(test)]
 mod tests {
     use std::ptr::{null, null_mut, without_provenance, without_provenance_mut};
+    use std::sync::Arc;
+
+    use arrow_schema::UnionFields;
 
     use super::*;
 
@@ -435,5 +438,37 @@ mod tests {
         }
         // No rows need no buffers: 2 * 2 addresses, 2 counts. 4 rows, at either offset, need values, and a bitmap for nulls.
         assert_eq!(plain, 8 + 2 * (2 + 4));
+    }
+
+    #[test]
+    fn layouts_are_the_same_whatever_names_say_and_not_whatever_kinds_say() {
+        let item = |name: &str, data_type| Arc::new(Field::new(name, data_type, name == "a"));
+        let entries =
+            |name: &str| item(name, DataType::Struct([item("k", DataType::Int8), item("v", DataType::Int8)].into()));
+        let union = |ids: [i8; 2], mode| {
+            let fields = [Field::new("a", DataType::Int8, true), Field::new("b", DataType::Int16, true)];
+            DataType::Union(UnionFields::try_new(ids, fields).unwrap(), mode)
+        };
+        let list = |name: &str, size| DataType::FixedSizeList(item(name, DataType::Int8), size);
+        let same = [
+            (list("a", 2), list("b", 2)),
+            (DataType::Map(entries("a"), false), DataType::Map(entries("b"), false)),
+            (union([0, 1], UnionMode::Dense), union([0, 1], UnionMode::Dense)),
+        ];
+        for (one, other) in same {
+            assert!(same_layout(&one, &other), "{one} {other}");
+        }
+        let others = [
+            (list("a", 2), list("a", 3)),
+            (list("a", 2), DataType::List(item("a", DataType::Int8))),
+            (DataType::List(item("a", DataType::Int8)), DataType::List(item("a", DataType::Int16))),
+            (DataType::Map(entries("a"), false), DataType::Map(entries("a"), true)),
+            (union([0, 1], UnionMode::Dense), union([0, 1], UnionMode::Sparse)),
+            (union([0, 1], UnionMode::Sparse), union([0, 2], UnionMode::Sparse)),
+            (DataType::Int8, DataType::UInt8),
+        ];
+        for (one, other) in others {
+            assert!(!same_layout(&one, &other) && !same_layout(&other, &one), "{one} {other}");
+        }
     }
 }

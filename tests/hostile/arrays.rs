@@ -5,7 +5,7 @@ use std::ptr::{null, null_mut, without_provenance_mut};
 use std::sync::Arc;
 
 use arrow_array::types::Int8Type;
-use arrow_array::{Array, ArrayRef, DictionaryArray, Int32Array, StructArray};
+use arrow_array::{Array, ArrayRef, DictionaryArray, Int32Array, NullArray, StringViewArray, StructArray};
 use arrow_dlpack::ffi::arrow_device::ArrowArray;
 use arrow_dlpack::{Conversion, ErrorKind, NullPolicy};
 use arrow_schema::{DataType, Field};
@@ -151,12 +151,62 @@ fn dictionaries_are_where_the_type_has_one() {
 }
 
 #[test]
-fn nesting_without_end_is_refused() {
-    let mut data_type = DataType::Int8;
-    for _ in 0..70 {
-        data_type = list(data_type, 1);
+fn nesting_of_more_than_64_levels_is_refused() {
+    let nested = |levels| {
+        let data_type = (0..levels).fold(DataType::Int8, |item, _| list(item, 1));
+        random_array(&data_type, 1, 0, &mut Random(1))
+    };
+    let deepest = nested(64);
+    import_edited(&deepest, &field("x", deepest.data_type().clone()), |_| ()).0.unwrap();
+    for levels in [65, 70] {
+        assert_array_refused(&nested(levels), |_| (), &["64 levels"]);
     }
-    assert_array_refused(&random_array(&data_type, 1, 0, &mut Random(1)), |_| (), &["64 levels"]);
+}
+
+#[test]
+fn children_that_were_released_are_refused() {
+    for array in [&with_nulls(&list(DataType::Int8, 2)) as &dyn Array, &rows(), &lists()] {
+        // A copy, so that the parent still releases its child.
+        let mut child = None;
+        let edit = |array: &mut ArrowArray| {
+            // SAFETY: the child lives; the copy is not released.
+            let mut copy = unsafe { (&raw const *child_of(array, 0)).read() };
+            copy.release = None;
+            // SAFETY: the helper's array of children has an entry, and `child` outlives the import.
+            unsafe { array.children.write(child.insert(copy)) };
+        };
+        assert_array_refused(array, edit, &["released or moved away"]);
+    }
+    let dictionary: DictionaryArray<Int8Type> = ["a", "b"].into_iter().collect();
+    let mut values = None;
+    let edit = |array: &mut ArrowArray| {
+        // SAFETY: the dictionary lives; the copy is not released.
+        let mut copy = unsafe { array.dictionary.read() };
+        copy.release = None;
+        array.dictionary = values.insert(copy);
+    };
+    assert_array_refused(&dictionary, edit, &["released or moved away"]);
+}
+
+#[test]
+fn views_have_a_buffer_with_sizes_behind_their_own() {
+    let long = "a string that is too long to be inlined";
+    for array in [&StringViewArray::from(vec![long]) as &dyn Array, &StringViewArray::from(vec!["short"])] {
+        for buffers in [0, 1, 2, 1 << 31, i64::MAX] {
+            assert_array_refused(array, |array| array.n_buffers = buffers, &["ArrowArray.n_buffers"]);
+        }
+    }
+}
+
+#[test]
+fn the_null_type_may_have_one_buffer_and_a_null_pointer_to_none() {
+    let nulls = NullArray::new(3);
+    let own = field("x", DataType::Null);
+    let mut bitmap: *const c_void = null();
+    let one_buffer = |array: &mut ArrowArray| (array.n_buffers, array.buffers) = (1, &raw mut bitmap);
+    assert_eq!(import_edited(&nulls, &own, one_buffer).0.unwrap().len(), 3);
+    assert_eq!(import_edited(&nulls, &own, |array| array.buffers = null_mut()).0.unwrap().len(), 3);
+    assert_array_refused(&nulls, |array| array.n_buffers = 2, &["ArrowArray.n_buffers"]);
 }
 
 #[test]

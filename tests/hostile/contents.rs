@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use arrow_array::types::{Int8Type, Int32Type, Int64Type};
 use arrow_array::{
-    Array, ArrayRef, BinaryViewArray, DictionaryArray, FixedSizeListArray, Int8Array, Int32Array, Int64Array,
-    LargeStringArray, ListViewArray, NullArray, RunArray, StringArray, StringViewArray, UnionArray,
+    Array, ArrayRef, BinaryArray, BinaryViewArray, DictionaryArray, FixedSizeListArray, Int8Array, Int32Array,
+    Int64Array, LargeBinaryArray, LargeStringArray, ListViewArray, NullArray, RunArray, StringArray, StringViewArray,
+    StructArray, UnionArray,
 };
 use arrow_dlpack::ffi::arrow_device::ArrowArray;
 use arrow_dlpack::{ErrorKind, request_field};
@@ -18,11 +19,16 @@ use crate::{lists, strings};
 
 /// An array whose structs are in order and whose contents are not: refused as arrow-rs' array and as another type.
 fn assert_contents_refused(array: &dyn Array, edit: impl FnOnce(&mut ArrowArray), words: &[&str]) {
+    assert_contents_of_refused("x", array, edit, words);
+}
+
+/// As [`assert_contents_refused`], with an error that names this column.
+fn assert_contents_of_refused(column: &str, array: &dyn Array, edit: impl FnOnce(&mut ArrowArray), words: &[&str]) {
     let own = field("x", array.data_type().clone());
     let (imported, released) = import_edited(array, &own, edit);
     let imported = imported.unwrap();
     let error = imported.to_arrow().expect_err(&format!("{} {words:?}", array.data_type()));
-    assert_eq!((error.kind(), error.column()), (ErrorKind::Invalid, Some("x")), "{error}");
+    assert_eq!((error.kind(), error.column()), (ErrorKind::Invalid, Some(column)), "{error}");
     assert!(words.iter().all(|word| error.to_string().contains(word)), "{error} lacks one of {words:?}");
     assert!(request_field(&imported, &field("x", DataType::Boolean)).is_err());
     drop(imported);
@@ -43,6 +49,55 @@ fn offsets_that_lead_out_of_their_array_are_refused() {
     }
     for offsets in [[0_i32, 2, 2, -1], [0, 2, 1, 3], [0, 2, 2, 4], [-1, 2, 2, 3]] {
         assert_contents_refused(&lists(), |array| set_buffer(array, 1, pointer(&offsets)), &[]);
+    }
+}
+
+#[test]
+fn last_offsets_of_nested_text_are_read_before_arrow_rs_reads_them() {
+    let texts: [ArrayRef; 2] = [Arc::new(strings()), Arc::new(LargeStringArray::from(vec!["ab", "c", "de"]))];
+    for text in texts {
+        let own = field("text", text.data_type().clone());
+        let rows = StructArray::from(vec![(own, text.clone())]);
+        let nested =
+            StructArray::from(vec![(field("rows", rows.data_type().clone()), Arc::new(rows.clone()) as ArrayRef)]);
+        let dictionary = DictionaryArray::<Int8Type>::new(vec![0_i8, 1].into(), text);
+        let (offsets, large) = ([0_i32, 2, 2, -1], [0_i64, 2, 2, -1]);
+        let last_offset = |array: &mut ArrowArray, data_type: &DataType| {
+            let wide = *data_type == DataType::LargeUtf8;
+            set_buffer(array, 1, if wide { pointer(&large) } else { pointer(&offsets) });
+        };
+        let words = ["gives buffer 2 a size", "-1"];
+        let values = |data_type: &DataType| match data_type {
+            DataType::Struct(fields) => fields[0].data_type().clone(),
+            other => other.clone(),
+        };
+        let of_rows = values(rows.data_type());
+        assert_contents_of_refused("text", &rows, |array| last_offset(child_of(array, 0), &of_rows), &words);
+        let edit = |array: &mut ArrowArray| last_offset(child_of(child_of(array, 0), 0), &of_rows);
+        assert_contents_of_refused("text", &nested, edit, &words);
+        let edit = |array: &mut ArrowArray| {
+            // SAFETY: the dictionary's own array of buffers, which this test alone uses.
+            let buffers = unsafe { (*array.dictionary).buffers };
+            let wide = of_rows == DataType::LargeUtf8;
+            // SAFETY: text has three buffers.
+            unsafe { buffers.wrapping_add(1).write(if wide { pointer(&large) } else { pointer(&offsets) }) };
+        };
+        assert_contents_of_refused("x", &dictionary, edit, &words);
+    }
+}
+
+#[test]
+fn text_of_no_rows_needs_no_offsets() {
+    let arrays: [ArrayRef; 4] = [
+        Arc::new(StringArray::new_null(0)),
+        Arc::new(LargeStringArray::new_null(0)),
+        Arc::new(BinaryArray::new_null(0)),
+        Arc::new(LargeBinaryArray::new_null(0)),
+    ];
+    for array in arrays {
+        let own = field("x", array.data_type().clone());
+        let (imported, _) = import_edited(&array, &own, |array| set_buffer(array, 1, null()));
+        assert_eq!(imported.unwrap().to_arrow().unwrap().to_data(), array.to_data());
     }
 }
 
