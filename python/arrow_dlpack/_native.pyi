@@ -507,6 +507,9 @@ class Loader(Generic[_BatchT_co]):
     shuffle_buffer: the number of rows that the shuffle holds back. Each new row replaces a random row of the
         buffer, which goes into the batch. 0 keeps the source's order. If the buffer holds all rows, every order
         is equally likely; a small buffer only mixes rows that are near each other.
+    shuffle_bytes: the most bytes of the rows in that buffer, of all lanes; None sets no limit. A row counts the bytes
+        of its values, and 8 for the place of each string and list of `padded`, `ragged` and `arrow`. More bytes are an
+        error of the batch that needs them: the order does not depend on it.
     seed: the seed of the shuffle, together with the epoch's number. None draws a random seed; `state_dict()`
         contains it.
     drop_last: whether to leave out a last batch with fewer rows.
@@ -552,6 +555,7 @@ class Loader(Generic[_BatchT_co]):
         device: _Device | None = None,
         allocator: _Allocator | None = None,
         shuffle_buffer: SupportsIndex = 0,
+        shuffle_bytes: SupportsIndex | None = None,
         seed: SupportsIndex | None = None,
         drop_last: bool = False,
         prefetch: SupportsIndex = 2,
@@ -584,6 +588,7 @@ class Loader(Generic[_BatchT_co]):
         device: _Device | None = None,
         allocator: _Allocator | None = None,
         shuffle_buffer: SupportsIndex = 0,
+        shuffle_bytes: SupportsIndex | None = None,
         seed: SupportsIndex | None = None,
         drop_last: bool = False,
         prefetch: SupportsIndex = 2,
@@ -616,6 +621,7 @@ class Loader(Generic[_BatchT_co]):
         device: _Device | None = None,
         allocator: _Allocator | None = None,
         shuffle_buffer: SupportsIndex = 0,
+        shuffle_bytes: SupportsIndex | None = None,
         seed: SupportsIndex | None = None,
         drop_last: bool = False,
         prefetch: SupportsIndex = 2,
@@ -648,6 +654,7 @@ class Loader(Generic[_BatchT_co]):
         device: _Device | None = None,
         allocator: _Allocator | None = None,
         shuffle_buffer: SupportsIndex = 0,
+        shuffle_bytes: SupportsIndex | None = None,
         seed: SupportsIndex | None = None,
         drop_last: bool = False,
         prefetch: SupportsIndex = 2,
@@ -680,6 +687,7 @@ class Loader(Generic[_BatchT_co]):
         device: _Device | None = None,
         allocator: _Allocator | None = None,
         shuffle_buffer: SupportsIndex = 0,
+        shuffle_bytes: SupportsIndex | None = None,
         seed: SupportsIndex | None = None,
         drop_last: bool = False,
         prefetch: SupportsIndex = 2,
@@ -712,6 +720,7 @@ class Loader(Generic[_BatchT_co]):
         device: _Device | None = None,
         allocator: _Allocator | None = None,
         shuffle_buffer: SupportsIndex = 0,
+        shuffle_bytes: SupportsIndex | None = None,
         seed: SupportsIndex | None = None,
         drop_last: bool = False,
         prefetch: SupportsIndex = 2,
@@ -742,6 +751,7 @@ class Loader(Generic[_BatchT_co]):
         device: _Device | None = None,
         allocator: _Allocator | None = None,
         shuffle_buffer: SupportsIndex = 0,
+        shuffle_bytes: SupportsIndex | None = None,
         seed: SupportsIndex | None = None,
         drop_last: bool = False,
         prefetch: SupportsIndex = 2,

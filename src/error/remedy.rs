@@ -303,6 +303,10 @@ remedies! {
         "tell Shards::new the true number of rows of each shard",
         "pass each of sources= as (source, rows) with its true number of rows, or sources=parquet_shards(paths)",
     }
+    ShuffleBytes {
+        "pass a smaller buffer to Shuffle::new, or more Shuffle::bytes",
+        "pass a smaller shuffle_buffer=, or a larger shuffle_bytes=",
+    }
     LanesForWorkers { lanes } {
         "pass Shards in {lanes} lanes, or fewer workers",
         "pass sources= and lanes={lanes}, or fewer workers",

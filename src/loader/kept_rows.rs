@@ -4,8 +4,10 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use arrow_array::make_array;
 use arrow_data::ArrayData;
 
+use super::row_bytes::row_bytes;
 #[cfg(feature = "python")]
 use super::row_hashes::fold_bytes;
 use super::varied_hashes::fold_part;
@@ -13,7 +15,7 @@ use crate::alloc::fallible;
 use crate::arrow::DeviceArray;
 use crate::conversion::{Converted, VariedGroup};
 use crate::convert::join_data;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, catch_panic};
 use crate::spec::CopyMode;
 
 /// Runs of rows from which on they are copied together before they are converted, which is faster than one by one.
@@ -48,6 +50,8 @@ enum Origin {
 pub(super) struct KeptRow {
     array: Arc<KeptArray>,
     row: usize,
+    /// Counted if a shuffle buffer may hold so many bytes only.
+    bytes: usize,
 }
 
 impl Part {
@@ -85,7 +89,12 @@ impl KeptArray {
 
 impl KeptRow {
     pub(super) fn new(array: &Arc<KeptArray>, row: usize) -> Self {
-        Self { array: array.clone(), row }
+        Self { array: array.clone(), row, bytes: 0 }
+    }
+
+    /// Returns the bytes that were counted; 0 before.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Returns whether the row's array is alive for rows that wait alone, so that a copy of these lets go of memory.
@@ -151,6 +160,28 @@ impl VariedGroups {
         })
     }
 
+    /// Counts the bytes of these rows.
+    ///
+    /// # Errors
+    /// If an array cannot be read.
+    pub(super) fn count_bytes(&self, rows: &mut [KeptRow]) -> Result<()> {
+        for run in rows.chunk_by_mut(|one, next| Arc::ptr_eq(&one.array, &next.array)) {
+            let Some(kept) = run.first().map(|row| row.array.clone()) else { continue };
+            for part in &kept.parts {
+                let data = part.data()?;
+                catch_panic(|| {
+                    let array = make_array(data.clone());
+                    for row in run.iter_mut() {
+                        let bytes = row_bytes(array.as_ref(), row.row..row.row.saturating_add(1));
+                        row.bytes = row.bytes.saturating_add(bytes);
+                    }
+                    Ok(())
+                })?;
+            }
+        }
+        Ok(())
+    }
+
     /// Copies those of these rows whose arrays are read no more into arrays of their own, so that others are let go of.
     ///
     /// # Errors
@@ -178,7 +209,7 @@ impl VariedGroups {
                 let origin = Origin::Rows(kept.iter().map(|row| row.array.origin(row.row)).collect());
                 let array = Arc::new(KeptArray { parts, origin, is_passed: AtomicBool::new(true) });
                 for (at, row) in rows.iter_mut().enumerate() {
-                    **row = KeptRow::new(&array, at);
+                    **row = KeptRow { bytes: row.bytes, ..KeptRow::new(&array, at) };
                 }
                 Ok(())
             }

@@ -2,6 +2,7 @@
 //! guarantees.
 
 mod batch;
+mod byte_budget;
 mod draws;
 mod groups;
 mod inline;
@@ -13,6 +14,7 @@ mod prefetch;
 mod producer;
 mod read_log;
 mod readers;
+mod row_bytes;
 mod row_hashes;
 mod row_numbers;
 mod sharding;
@@ -35,6 +37,7 @@ use std::time::Duration;
 #[cfg(feature = "python")]
 use arrow_schema::FieldRef;
 pub use batch::{Batch, Next};
+use byte_budget::ByteBudget;
 use groups::{CopyNote, Groups};
 use inline::Inline;
 pub use options::{LoadOptions, Shuffle};
@@ -206,6 +209,7 @@ impl Batches {
         let period = load.sharding.period(lanes.len());
         let readers = if load.prefetch == 0 { 1 } else { load.readers.clamp(1, period) };
         let checks = Checks { log: log.clone(), expected: known.digests.clone(), all: known.all };
+        let budget = ByteBudget::new(load.shuffle.and_then(|shuffle| shuffle.bytes));
         let mut opened = Some((first, stream));
         let producer = |reader: usize| {
             let (groups, turns) = (groups.another(), Turns { reader, readers, period });
@@ -222,7 +226,7 @@ impl Batches {
                 if let Some((shard, stream)) = opened.take_if(|_| turn == 0) {
                     feed.takes_over(shard, stream);
                 }
-                rows.insert(number, LaneRows::new(feed, number, place, load, &groups, resumed)?);
+                rows.insert(number, LaneRows::new(feed, number, place, load, &groups, &budget, resumed)?);
             }
             Producer::new(rows, groups, load, place.clone(), turns, rounds, log.clone(), stop.clone())
         };

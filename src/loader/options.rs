@@ -43,12 +43,22 @@ pub struct Shuffle {
     pub buffer: NonZero<usize>,
     /// Determines the order, together with the epoch.
     pub seed: u64,
+    /// The most bytes that the rows in the buffer may hold, of all lanes of an iteration, counted as docs/loader.md defines it. More
+    /// are an error of the batch that needs them; they do not change the order. `None` sets no limit.
+    pub bytes: Option<NonZero<usize>>,
 }
 
 impl Shuffle {
-    /// Returns a shuffle by a buffer of so many rows.
+    /// Returns a shuffle by a buffer of so many rows, of any number of bytes.
     #[must_use]
     pub fn new(buffer: NonZero<usize>, seed: u64) -> Self {
-        Self { buffer, seed }
+        Self { buffer, seed, bytes: None }
+    }
+
+    /// Sets the most bytes that the rows in the buffer may hold.
+    #[must_use]
+    pub fn most_bytes(mut self, bytes: NonZero<usize>) -> Self {
+        self.bytes = Some(bytes);
+        self
     }
 }

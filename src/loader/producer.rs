@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::batch::Batch;
+use super::byte_budget::ByteBudget;
 use super::draws::Draws;
 use super::groups::Groups;
 use super::kept_memory::MemoryUse;
@@ -95,12 +96,14 @@ impl LaneRows {
         place: &Place,
         options: &LoadOptions,
         groups: &Groups,
+        budget: &ByteBudget,
         resumed: Resumed,
     ) -> Result<Self> {
         let shuffle = match options.shuffle {
             Some(shuffle) => {
                 let draws = Draws::of_rows(shuffle.seed, lane, place.epoch());
-                Some(ShuffleBuffer::new(draws, place.buffer(shuffle.buffer), groups, lane, &options.memory)?)
+                let (most, memory) = (place.buffer(shuffle.buffer), &options.memory);
+                Some(ShuffleBuffer::new(draws, most, groups, lane, memory, budget.clone())?)
             }
             None => None,
         };

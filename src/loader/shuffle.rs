@@ -1,5 +1,6 @@
 //! The shuffle buffer: each row that comes replaces a random one, which leaves. docs/loader.md defines it.
 
+use super::byte_budget::ByteBudget;
 use super::draws::Draws;
 use super::groups::Groups;
 use super::kept_memory::{KeptMemory, MemoryUse};
@@ -41,6 +42,7 @@ pub(super) struct ShuffleBuffer {
     came: usize,
     /// A slot for rows that leave and are skipped.
     scratch: Option<Slot>,
+    budget: ByteBudget,
 }
 
 impl ShuffleBuffer {
@@ -48,7 +50,14 @@ impl ShuffleBuffer {
     ///
     /// # Errors
     /// When memory cannot be had.
-    pub(super) fn new(draws: Draws, most: usize, groups: &Groups, lane: usize, memory: &KeptMemory) -> Result<Self> {
+    pub(super) fn new(
+        draws: Draws,
+        most: usize,
+        groups: &Groups,
+        lane: usize,
+        memory: &KeptMemory,
+        budget: ByteBudget,
+    ) -> Result<Self> {
         let kept = if groups.varied().is_empty() { 0 } else { size_of::<KeptRow>() };
         let widest = groups.layouts().map(|layout| layout.bytes()).max().unwrap_or(0).max(kept);
         let shift = SEGMENT.div_ceil(widest.max(1)).next_power_of_two().ilog2();
@@ -57,7 +66,8 @@ impl ShuffleBuffer {
         let ring = Ring::new(groups.layouts(), most.min(1 << shift), pools)?;
         let scratch = Some(Ring::single(groups.layouts(), BLOCK)?);
         let (segments, picks) = (Vec::new(), Vec::new());
-        Ok(Self { draws, most, waiting: 0, filled: false, ring, segments, shift, picks, rest: None, came: 0, scratch })
+        let (waiting, filled, rest, came) = (0, false, None, 0);
+        Ok(Self { draws, most, waiting, filled, ring, segments, shift, picks, rest, came, scratch, budget })
     }
 
     /// Appends the next `count` rows, or all that are left, to the slot; returns their number.
@@ -155,6 +165,7 @@ impl ShuffleBuffer {
             }
             scratch.truncate(0);
             feed.take(last + 1 - first, groups, &mut scratch)?;
+            self.count_bytes(groups, &mut scratch, 0)?;
             for index in self.waiting..until {
                 let (_, place) = self.place(self.waiting);
                 if place == 0 {
@@ -164,7 +175,9 @@ impl ShuffleBuffer {
                 if place == 0 {
                     segment.reserve((1 << self.shift).min(places.len() - index))?;
                 }
-                segment.push(&mut scratch, row_of(&places, index)? - first)?;
+                let row = row_of(&places, index)? - first;
+                self.budget.enter(scratch.row_bytes(row))?;
+                segment.push(&mut scratch, row)?;
                 self.waiting += 1;
             }
         }
@@ -234,7 +247,13 @@ impl ShuffleBuffer {
                 // At once, so that rows do not move. Of the first segment there may be few rows.
                 segment.reserve(room)?;
             }
-            self.waiting += feed.take(room.min(at_hand), groups, segment)?;
+            let came = feed.take(room.min(at_hand), groups, segment)?;
+            if self.budget.is_limited() {
+                let rows = segment.rows() - came..segment.rows();
+                groups.varied().count_bytes(segment.kept().get_mut(rows.clone()).unwrap_or_default())?;
+                rows.into_iter().try_for_each(|row| self.budget.enter(segment.row_bytes(row)))?;
+            }
+            self.waiting += came;
         }
         self.filled = true;
         Ok(())
@@ -245,12 +264,18 @@ impl ShuffleBuffer {
         let before = slot.rows();
         // New rows are written where the leaving rows go, and swap places with them there.
         let came = feed.take(count, groups, slot)?;
+        self.count_bytes(groups, slot, before)?;
         self.picks.clear();
         self.picks.extend((0..came).map(|_| self.draws.below(self.waiting)));
         for index in 0..came {
             self.fetch(index + FETCH_AHEAD);
             let (segment, row) = self.place(self.pick(index)?);
-            slot.swap(before + index, self.segments.get_mut(segment).ok_or_else(lost)?, row)?;
+            let segment = self.segments.get_mut(segment).ok_or_else(lost)?;
+            if self.budget.is_limited() {
+                self.budget.leave(segment.row_bytes(row));
+                self.budget.enter(slot.row_bytes(before + index))?;
+            }
+            slot.swap(before + index, segment, row)?;
         }
         self.came = self.came.saturating_add(came);
         if self.came >= self.waiting.max(BLOCK) && !groups.varied().is_empty() {
@@ -271,7 +296,21 @@ impl ShuffleBuffer {
         let left = rest.len();
         self.picks.extend((0..count.min(left)).map(|gone| self.draws.below(left - gone)));
         rest.take(&mut self.picks);
+        if self.budget.is_limited() {
+            for pick in &self.picks {
+                let (segment, row) = self.place(*pick);
+                self.budget.leave(self.segments.get(segment).ok_or_else(lost)?.row_bytes(row));
+            }
+        }
         Ok(self.picks.len())
+    }
+
+    /// Counts the bytes of the slot's rows from this one on, if they are limited.
+    fn count_bytes(&self, groups: &Groups, slot: &mut Slot, from: usize) -> Result<()> {
+        if !self.budget.is_limited() {
+            return Ok(());
+        }
+        groups.varied().count_bytes(slot.kept().get_mut(from..).unwrap_or_default())
     }
 
     fn pick(&self, index: usize) -> Result<usize> {

@@ -97,6 +97,12 @@ impl Slot {
         (self.blocks, self.kept)
     }
 
+    /// The bytes of a row: those of its packed values, and those of the others, if they were counted.
+    pub(super) fn row_bytes(&self, row: usize) -> usize {
+        let packed = self.ring.iter().map(|track| track.layout.bytes()).fold(0, usize::saturating_add);
+        packed.saturating_add(self.kept.get(row).map_or(0, KeptRow::bytes))
+    }
+
     /// The rows that wait in arrays of the source.
     pub(super) fn kept(&mut self) -> &mut [KeptRow] {
         &mut self.kept

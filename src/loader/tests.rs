@@ -69,7 +69,7 @@ fn split(batch_size: usize) -> Sharding {
 
 /// The order of rows, by the words of docs/loader.md.
 fn shuffled(rows: usize, shuffle: Option<Shuffle>, epoch: u64) -> Vec<usize> {
-    let Some(Shuffle { buffer, seed }) = shuffle else { return (0..rows).collect() };
+    let Some(Shuffle { buffer, seed, .. }) = shuffle else { return (0..rows).collect() };
     let mut draws = Draws::of_rows(seed, 0, epoch);
     let mut coming = 0..rows;
     let mut waiting: Vec<usize> = coming.by_ref().take(buffer.get()).collect();
@@ -97,7 +97,7 @@ proptest! {
         (start, told, saved) in (0_usize..200, any::<bool>(), 1_usize..40),
     ) {
         let sharding = Sharding::new(size, drop_last, rank, world).unwrap();
-        let shuffle = NonZero::new(buffer).map(|buffer| Shuffle { buffer, seed });
+        let shuffle = NonZero::new(buffer).map(|buffer| Shuffle::new(buffer, seed));
         let total = lengths.iter().sum();
         let rows = shuffled(total, shuffle, epoch);
         let mut batches: Vec<Vec<usize>> = rows[start.min(total)..].chunks(size).map(<[usize]>::to_vec).collect();
@@ -141,7 +141,7 @@ fn buffers_larger_than_a_segment_keep_every_row() {
     let arrays: Vec<_> = [0, 10]
         .map(|from| DeviceArray::from_record_batch(&RecordBatch::try_from_iter([("x", lists(from))]).unwrap()).unwrap())
         .into();
-    let shuffle = Some(Shuffle { buffer: NonZero::new(11).unwrap(), seed: 3 });
+    let shuffle = Some(Shuffle::new(NonZero::new(11).unwrap(), 3));
     let options = LoadOptions { shuffle, ..LoadOptions::new(split(3)) };
     let named = Selection::Named(vec![("x".to_owned(), Group::column("x".to_owned()))]);
     let named = Conversion::default().select(named);
@@ -168,7 +168,7 @@ fn buffers_larger_than_a_segment_keep_every_row() {
 #[test]
 fn epochs_hand_on_their_memory() {
     for buffer in [0, 700, 10_000] {
-        let shuffle = NonZero::new(buffer).map(|buffer| Shuffle { buffer, seed: 1 });
+        let shuffle = NonZero::new(buffer).map(|buffer| Shuffle::new(buffer, 1));
         let options = LoadOptions { shuffle, prefetch: 0, ..LoadOptions::new(split(100)) };
         let epoch = |epoch| {
             let batches = Batches::new(chunked(&[300; 4]), &Conversion::default(), &options, &Place::start(epoch));
@@ -228,7 +228,7 @@ impl Seen {
 #[test]
 fn one_array_of_the_source_is_held_at_a_time() {
     let count = if cfg!(miri) { 8 } else { 40 };
-    for shuffle in [None, Some(Shuffle { buffer: NonZero::new(25).unwrap(), seed: 0 })] {
+    for shuffle in [None, Some(Shuffle::new(NonZero::new(25).unwrap(), 0))] {
         let seen = Seen::default();
         let arrays = {
             let seen = seen.clone();
@@ -311,7 +311,7 @@ fn dropping_at_any_moment_releases_everything() {
     for prefetch in [0, 1, 3] {
         for taken in [0, 1, 4] {
             let seen = Seen::default();
-            let shuffle = Some(Shuffle { buffer: NonZero::new(12).unwrap(), seed: 0 });
+            let shuffle = Some(Shuffle::new(NonZero::new(12).unwrap(), 0));
             let options = LoadOptions { prefetch, shuffle, ..LoadOptions::new(split(4)) };
             let mut found = open(failing(usize::MAX, &seen, || Err(Error::invalid("never"))), &options);
             for _ in 0..taken {
@@ -358,7 +358,7 @@ fn groups_have_the_rows_of_each_other() {
         ("y".to_owned(), Group::column("a".to_owned())),
         ("z".to_owned(), Group::column("p".to_owned())),
     ]);
-    let shuffle = Some(Shuffle { buffer: NonZero::new(17).unwrap(), seed: 5 });
+    let shuffle = Some(Shuffle::new(NonZero::new(17).unwrap(), 5));
     let options = LoadOptions { shuffle, ..LoadOptions::new(split(7)) };
     let source = stream_of(vec![chunk(0), chunk(20), chunk(40)]);
     let mut seen = Vec::new();
@@ -388,7 +388,7 @@ fn validity_goes_with_its_rows() {
         ("row".to_owned(), Group::column("row").validity("row valid")),
     ]);
     let conversion = Conversion::default().select(selection);
-    for shuffle in [None, Some(Shuffle { buffer: NonZero::new(9).unwrap(), seed: 2 })] {
+    for shuffle in [None, Some(Shuffle::new(NonZero::new(9).unwrap(), 2))] {
         let options = LoadOptions { shuffle, ..LoadOptions::new(split(8)) };
         let source = stream_of(vec![chunk.clipped(&(0..13)), chunk.clipped(&(13..50))]);
         let mut count = 0;

@@ -29,6 +29,7 @@ ARGUMENTS = {
     "ArrayStream.to_device threads": (lambda value: ad.from_arrow(TABLE).to_device("cpu", threads=value), "threads", 1),
     "batch_size": (lambda value: loader(batch_size=value), "batch_size", 1),
     "shuffle_buffer": (lambda value: loader(shuffle_buffer=value), "shuffle_buffer", 1),
+    "shuffle_bytes": (lambda value: loader(shuffle_bytes=value), "shuffle_bytes", 1),
     "seed": (lambda value: loader(shuffle_buffer=8, seed=value), "seed", 1),
     "prefetch": (lambda value: loader(prefetch=value), "prefetch", 1),
     "threads": (lambda value: loader(threads=value), "threads", 1),

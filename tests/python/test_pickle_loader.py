@@ -161,7 +161,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "values": {"columns": {"x": "d"}, "dictionary": {"d": "codes"}},
     "sizes": {"columns": ["a"], "drop_last": True, "prefetch": 0, "threads": 2},
     "rank": {"columns": ["a"], "rank": 1, "world_size": 3},
-    "shuffled": {"columns": ["a"], "shuffle_buffer": 9, "seed": 4},
+    "shuffled": {"columns": ["a"], "shuffle_buffer": 9, "shuffle_bytes": 4096, "seed": 4},
     "shuffled at random": {"columns": ["a"], "shuffle_buffer": 9},
     "numpy": {"columns": ["a"], "xp": np},
     "numpy by name": {"columns": ["a"], "xp": "numpy", "device": "cpu"},

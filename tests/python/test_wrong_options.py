@@ -55,6 +55,7 @@ WRONG: dict[str, list[Any]] = {
     "readers": ["x", 1.5, 0, -1],
     "seed": ["x", 1.5, -1, 2**64],
     "shuffle_buffer": ["x", 1.5, -1],
+    "shuffle_bytes": ["x", 1.5, -1, 0],
     "shuffle_shards": ["x", 3],
     "side": [3, "middle", "left"],
     "sources": [3, "x", [], [3]],

@@ -59,7 +59,14 @@ def loads(table: ad.RecordBatch, stream: ad.ArrayStream) -> None:
     assert_type(ad.Loader(table, batch_size=4), ad.Loader[ad.Tensor])
     ad.Loader(sources=[table], lanes=2, batch_size=4, worker=(0, 2))
     ad.Loader(table, batch_size=4, worker=1)  # type: ignore[call-overload]
-    groups = ad.Loader(lambda: stream, batch_size=4, columns={"x": ["a", "b"], "y": "c"}, shuffle_buffer=10, seed=1)
+    groups = ad.Loader(
+        lambda: stream,
+        batch_size=4,
+        columns={"x": ["a", "b"], "y": "c"},
+        shuffle_buffer=10,
+        shuffle_bytes=1 << 30,
+        seed=1,
+    )
     for batch in groups:
         assert_type(batch, dict[str, ad.Tensor])
     groups.load_state_dict(groups.state_dict())

@@ -1,5 +1,6 @@
 //! What the class `Loader` holds.
 
+use std::num::NonZero;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
@@ -36,6 +37,9 @@ use crate::spec::Conversion;
 /// shuffle_buffer: the number of rows that the shuffle holds back. Each new row replaces a random row of the
 ///     buffer, which goes into the batch. 0 keeps the source's order. If the buffer holds all rows, every order
 ///     is equally likely; a small buffer only mixes rows that are near each other.
+/// shuffle_bytes: the most bytes of the rows in that buffer, of all lanes; None sets no limit. A row counts the bytes
+///     of its values, and 8 for the place of each string and list of `padded`, `ragged` and `arrow`. More bytes are an
+///     error of the batch that needs them: the order does not depend on it.
 /// seed: the seed of the shuffle, together with the epoch's number. None draws a random seed; `state_dict()`
 ///     contains it.
 /// drop_last: whether to leave out a last batch with fewer rows.
@@ -73,6 +77,7 @@ pub struct Loader {
     pub(super) allocator: Option<Py<PyAny>>,
     pub(super) load: LoadOptions,
     pub(super) shuffle_buffer: usize,
+    pub(super) shuffle_bytes: Option<NonZero<usize>>,
     pub(super) shuffle_shards: bool,
     /// Whether `worker=` was passed.
     pub(super) is_worker: bool,

@@ -52,7 +52,7 @@ fn too_late() -> PyErr {
 #[pymethods]
 impl Loader {
     #[new]
-    #[pyo3(signature = (source=None, *, batch_size, columns=None, dtype=None, nulls=None, decimal=None, dictionary=None, unit=None, length=None, categories=None, unknown=None, xp=None, device=None, allocator=None, shuffle_buffer=None, seed=None, drop_last=false, prefetch=None, threads=None, rank=None, world_size=None, sources=None, lanes=None, shuffle_shards=None, readers=None, verify=None, worker=None), text_signature = "(source=None, *, batch_size, columns=None, dtype=None, nulls=\"error\", decimal=None, dictionary=None, unit=None, length=None, categories=None, unknown=\"error\", xp=None, device=None, allocator=None, shuffle_buffer=0, seed=None, drop_last=False, prefetch=2, threads=None, rank=0, world_size=1, sources=None, lanes=1, shuffle_shards=None, readers=1, verify=\"replay\", worker=None)")]
+    #[pyo3(signature = (source=None, *, batch_size, columns=None, dtype=None, nulls=None, decimal=None, dictionary=None, unit=None, length=None, categories=None, unknown=None, xp=None, device=None, allocator=None, shuffle_buffer=None, shuffle_bytes=None, seed=None, drop_last=false, prefetch=None, threads=None, rank=None, world_size=None, sources=None, lanes=None, shuffle_shards=None, readers=None, verify=None, worker=None), text_signature = "(source=None, *, batch_size, columns=None, dtype=None, nulls=\"error\", decimal=None, dictionary=None, unit=None, length=None, categories=None, unknown=\"error\", xp=None, device=None, allocator=None, shuffle_buffer=0, shuffle_bytes=None, seed=None, drop_last=False, prefetch=2, threads=None, rank=0, world_size=1, sources=None, lanes=1, shuffle_shards=None, readers=1, verify=\"replay\", worker=None)")]
     #[allow(clippy::too_many_arguments, reason = "one Python keyword each")]
     fn new(
         py: Python<'_>,
@@ -71,6 +71,7 @@ impl Loader {
         device: Option<&Bound<'_, PyAny>>,
         allocator: Option<&Bound<'_, PyAny>>,
         shuffle_buffer: Option<&Bound<'_, PyAny>>,
+        shuffle_bytes: Option<&Bound<'_, PyAny>>,
         seed: Option<&Bound<'_, PyAny>>,
         drop_last: bool,
         prefetch: Option<&Bound<'_, PyAny>>,
@@ -99,6 +100,7 @@ impl Loader {
         let worker = worker.map(keywords::worker).transpose()?;
         let sharding = worker.map_or(Ok(sharding), |(worker, workers)| sharding.for_worker(worker, workers))?;
         let shuffle_buffer = number("shuffle_buffer", shuffle_buffer, 0, 0)?;
+        let shuffle_bytes = NonZero::new(number("shuffle_bytes", shuffle_bytes, 0, 1)?);
         let shuffle_shards = shuffle_shards.unwrap_or(sources.is_some() && shuffle_buffer > 0);
         let is_shuffled = shuffle_buffer > 0 || shuffle_shards;
         let passed = seed.map(|seed| word("seed", seed)).transpose()?.filter(|_| is_shuffled);
@@ -146,6 +148,7 @@ impl Loader {
             allocator: allocator.map(|allocator| allocator.clone().unbind()),
             load,
             shuffle_buffer,
+            shuffle_bytes,
             verifies_all: keywords::verifies_all(verify)?,
             shuffle_shards,
             is_worker: worker.is_some(),
@@ -166,7 +169,8 @@ impl Loader {
         self.refuse_torch_worker(py)?;
         let next = self.progress.next();
         let mut load = self.load.clone();
-        load.shuffle = NonZero::new(self.shuffle_buffer).zip(next.seed).map(|(buffer, seed)| Shuffle { buffer, seed });
+        let (buffer, bytes) = (NonZero::new(self.shuffle_buffer), self.shuffle_bytes);
+        load.shuffle = buffer.zip(next.seed).map(|(buffer, seed)| Shuffle { bytes, ..Shuffle::new(buffer, seed) });
         load.shuffle_shards = next.seed.filter(|_| self.shuffle_shards);
         let shards = self.sources.shards(py)?;
         let first = shards.first(&load, &next.place)?;

@@ -137,6 +137,9 @@ fn options<'py>(py: Python<'py>, loader: &Loader) -> PyResult<Bound<'py, PyDict>
     options.set_item("device", Device(load.device))?;
     options.set_item("batch_size", sharding.batch_size())?;
     options.set_item("shuffle_buffer", loader.shuffle_buffer)?;
+    if let Some(bytes) = loader.shuffle_bytes {
+        options.set_item("shuffle_bytes", bytes.get())?;
+    }
     options.set_item("drop_last", sharding.drop_last())?;
     options.set_item("prefetch", load.prefetch)?;
     options.set_item("rank", sharding.rank())?;
