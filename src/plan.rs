@@ -21,6 +21,7 @@ pub(crate) use transfer_step::{TransferPath, TransferStep};
 use crate::copy_log::{self, Copied};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
+use crate::ffi::dlpack::DLDeviceType;
 use crate::spec::{CopyMode, Element, Nulls, Options, Spec, TensorField};
 
 /// What the plan needs to know of one chunk of a column.
@@ -230,7 +231,7 @@ impl Plan {
         }
     }
 
-    /// The plan for a tensor that becomes a column with `validity` as its bitmap. Kernels do nothing but pack bools.
+    /// The plan for a tensor that becomes a column with `validity` as its bitmap. Kernels do nothing but pack bools to bits.
     ///
     /// # Errors
     /// When a copy would be needed under [`CopyMode::Never`] or where nothing makes one.
@@ -258,7 +259,9 @@ impl Plan {
                 step(Action::Pack, form.elements.div_ceil(8));
             }
         }
-        let is_packed = !validity && plan.steps.iter().all(|step| step.action == Action::Pack);
+        // A bitmap beside host memory would be on another device.
+        let has_room = !validity || placement.device().is_some_and(|device| device.device_type() == DLDeviceType::CUDA);
+        let is_packed = has_room && plan.steps.iter().all(|step| step.action == Action::Pack);
         if let Placement::Kernels(device) = placement
             && !is_packed
         {

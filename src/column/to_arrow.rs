@@ -17,7 +17,7 @@ use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Remedy, Result};
 use crate::kernels;
-use crate::plan::{Placement, Plan, refused_copy};
+use crate::plan::{Placement, Plan, needs_copy, refused_copy};
 use crate::spec::{CopyMode, Element, NullPolicy, Options, TensorField};
 use crate::stream_order::Readiness;
 use crate::tensor::{Owner, Tensor};
@@ -46,9 +46,23 @@ pub fn to_arrow(tensor: &Tensor, valid: Option<&Tensor>, copy: CopyMode) -> Resu
 
 /// A tensor as an array of this form.
 fn array_of(tensor: &Tensor, form: TensorField, valid: Option<&Tensor>, copy: CopyMode) -> Result<DeviceArray> {
-    let plan = plan(tensor, &form, valid.is_some(), copy)?;
-    let bitmap = valid.map(|valid| Bitmap::of_rows(valid, form.rows)).transpose()?;
-    let ColumnNode { node, field, owner, readiness } = column_node(tensor, form, &plan, bitmap)?;
+    let (plan, rows) = (plan(tensor, &form, valid.is_some(), copy)?, form.rows);
+    let on_device = valid.filter(|_| !tensor.device().is_cpu());
+    let bitmap = match on_device {
+        None => valid.map(|valid| Bitmap::of_rows(valid, rows)).transpose()?,
+        // Codes are compared on the host, but for those of null rows.
+        Some(valid) if tensor.codes_may_be_beyond() => {
+            let there = Transfer::to(Device::CPU, "validity of codes that are compared with their dictionary");
+            Some(Bitmap::of_rows(&tensor_to_device(valid, &there)?, rows)?)
+        }
+        Some(_) => None,
+    };
+    let column = column_node(tensor, form, &plan, bitmap)?;
+    let column = match on_device {
+        Some(valid) => column.with_device_bitmap(tensor.device(), valid, rows)?,
+        None => column,
+    };
+    let ColumnNode { node, field, owner, readiness } = column;
     array_ready_at(node.export(&owner)?, field, readiness)
 }
 
@@ -145,6 +159,39 @@ pub(crate) struct ColumnNode {
     pub(crate) owner: Owner,
     /// When the memory is written, on a device.
     pub(crate) readiness: Option<Readiness>,
+}
+
+impl ColumnNode {
+    /// The same column of a device, whose rows are null where a bool tensor there says so. Kernels pack it; nobody counts the nulls.
+    ///
+    /// # Errors
+    /// When the tensor is no such, or on another device; when memory cannot be had.
+    fn with_device_bitmap(mut self, device: Device, valid: &Tensor, rows: usize) -> Result<Self> {
+        require_row_bools(valid, rows)?;
+        let Some(bools) = valid.readiness().filter(|_| valid.device() == device) else {
+            let reason = format!("the values are on {device}, and their validity is on {}", valid.device());
+            return Err(Error::argument(reason).remedy_is("move the validity to the device of the values"));
+        };
+        if !valid.is_row_major() {
+            return Err(needs_copy(device, "strided validity gathered"));
+        }
+        if rows == 0 {
+            return Ok(self);
+        }
+        let start = valid.as_ptr().addr();
+        let (bits, own, written) = kernels::pack_bits(bools, &(start..start.saturating_add(rows)))?;
+        record_packed(valid, "validity packed to bits");
+        if let Some(bitmap) = self.node.buffers.first_mut() {
+            *bitmap = bits;
+        }
+        self.node.null_count = None;
+        self.readiness = Readiness::joined(self.readiness.into_iter().chain([written]))?;
+        self.owner = Arc::new((own, self.owner));
+        if !self.field.is_nullable() {
+            self.field = Arc::new(self.field.as_ref().clone().with_nullable(true));
+        }
+        Ok(self)
+    }
 }
 
 /// A tensor as a column of `form`, as `plan`, which was made of both, says; on a device nothing but bools is moved.
@@ -312,6 +359,17 @@ fn record_packed(tensor: &Tensor, why: &str) {
 
 /// The bitmap of a bool tensor with an element for each row, and how many are null.
 pub(crate) fn row_validity(valid: &Tensor, rows: usize) -> Result<(Vec<u8>, usize)> {
+    require_row_bools(valid, rows)?;
+    require_host(valid.device(), "")?;
+    let dense = if valid.is_row_major() { valid.clone() } else { compact(valid, "strided validity gathered")? };
+    let mut bits = fallible::zeroed(rows.div_ceil(8))?;
+    let nulls = convert::pack_bools_into(dense.peek_bytes()?, &mut bits).zeros;
+    record_packed(&dense, "validity packed to bits");
+    Ok((bits, nulls))
+}
+
+/// Refuses what is no bool tensor with an element for each row.
+fn require_row_bools(valid: &Tensor, rows: usize) -> Result<()> {
     if valid.dtype() != DType::Bool
         || usize::try_from(valid.shape().first().copied().unwrap_or(1)) != Ok(rows)
         || valid.ndim() > 1
@@ -322,10 +380,5 @@ pub(crate) fn row_validity(valid: &Tensor, rows: usize) -> Result<(Vec<u8>, usiz
             valid.shape()
         )));
     }
-    require_host(valid.device(), "")?;
-    let dense = if valid.is_row_major() { valid.clone() } else { compact(valid, "strided validity gathered")? };
-    let mut bits = fallible::zeroed(rows.div_ceil(8))?;
-    let nulls = convert::pack_bools_into(dense.peek_bytes()?, &mut bits).zeros;
-    record_packed(&dense, "validity packed to bits");
-    Ok((bits, nulls))
+    Ok(())
 }

@@ -35,8 +35,8 @@ def test_rows_that_are_null_are_told(data_type: pa.DataType, host_waits: Any) ->
         array = ad.from_arrow(DeviceArray(data, change=change).give())
         waits = host_waits()
         made = ad.to_ragged(array, nulls="keep")
-        # Of lists the first and the last offset; no bitmap.
-        assert waits.ours == (0 if "view" in str(data_type) else 1)
+        # Of lists the first and the last offset, which may be there already; no bitmap.
+        assert waits.ours <= (0 if "view" in str(data_type) else 1)
         same_rows(made, ad.to_ragged(data, nulls="keep"))
 
 

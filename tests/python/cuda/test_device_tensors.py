@@ -432,7 +432,7 @@ def test_a_row_major_matrix_is_not_split_on_a_device() -> None:
     assert len(ad.to_arrow(rows)) == 2
 
 
-def test_validity_does_not_go_with_memory_of_a_device() -> None:
+def test_validity_is_where_the_values_are() -> None:
     tensor = ad.to_tensor(DeviceArray(pa.array([1, 2])).give())
     with pytest.raises(BufferError, match="cuda:0"):
         ad.to_arrow(tensor, validity=ad.validity(pa.array([1, None])))

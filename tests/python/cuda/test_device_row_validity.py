@@ -1,0 +1,101 @@
+"""Tensors on a device that become Arrow arrays with a validity, which kernels pack to bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import arrow_dlpack as ad
+import driver
+import fakes
+import numpy as np
+import pyarrow as pa
+import pytest
+from device_arrow import CUDA_HOST, CUDA_MANAGED, DeviceArray
+
+
+def on_device(values: Any, kind: int = 2) -> ad.Tensor:
+    return ad.to_tensor(DeviceArray(pa.array(values), kind).give())
+
+
+def bools(values: list[bool]) -> ad.Tensor:
+    """Bytes of a tensor: bits of Arrow are unpacked by a kernel."""
+    return ad.to_tensor(DeviceArray(pa.array(values, pa.bool_())).give())
+
+
+def back(array: ad.Array) -> pa.Array:
+    return pa.array(array.to_device("cpu"))
+
+
+@pytest.mark.parametrize("rows", [1, 7, 8, 9, 100, 1001])
+def test_rows_are_null_where_the_validity_says_so(rows: int, host_waits: Any) -> None:
+    valid = [row % 3 != 1 for row in range(rows)]
+    for dtype in ("int8", "float64"):
+        tensor, told = on_device(np.arange(rows).astype(dtype)), bools(valid)
+        waits = host_waits()
+        array = ad.to_arrow(tensor, validity=told)
+        assert waits.ours == 0
+        assert (array.device.type, array.type) == (2, {"int8": "Int8", "float64": "Float64"}[dtype])
+        expected = ad.to_arrow(np.arange(rows).astype(dtype), validity=np.array(valid))
+        assert back(array).equals(pa.array(expected))
+
+
+def test_rows_of_a_shape_and_bools() -> None:
+    valid = [True, False, True]
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(np.arange(6.0)), 2)
+    array = ad.to_arrow(ad.to_tensor(DeviceArray(lists).give()), validity=bools(valid))
+    assert back(array).to_pylist() == [[0.0, 1.0], None, [4.0, 5.0]]
+    flags = bools([False, True, True])
+    assert back(ad.to_arrow(flags, validity=bools(valid))).to_pylist() == [False, None, True]
+    made = ad.to_arrow(ad.from_dlpack(flags), type=pa.bool_(), validity=bools(valid))
+    assert back(made).to_pylist() == [False, None, True]
+    empty = ad.to_arrow(on_device(np.zeros(0)), validity=bools([]))
+    assert len(back(empty)) == 0
+
+
+def test_the_tensor_of_a_column_returns_to_it_with_its_nulls() -> None:
+    data = pa.array([1, None, 3, None, 5], pa.int32())
+    array = ad.from_arrow(DeviceArray(data).give())
+    tensor, valid = ad.to_tensor(array, nulls="keep"), ad.validity(array)
+    again = ad.to_arrow(tensor, validity=valid)
+    assert back(again).equals(data)
+    codes = pa.array(["a", None, "b"]).dictionary_encode()
+    array = ad.from_arrow(DeviceArray(codes).give())
+    valid = ad.to_tensor(DeviceArray(pa.array([True, False, True])).give())
+    again = ad.to_arrow(ad.to_tensor(array, nulls="keep", dictionary="codes"), validity=valid)
+    assert back(again).to_pylist() == ["a", None, "b"]
+
+
+def test_the_copy_is_on_record() -> None:
+    tensor, told = on_device(np.arange(20.0)), bools([True] * 20)
+    with ad.track_copies() as log:
+        ad.to_arrow(tensor, validity=told)
+    assert [(entry.bytes, entry.why) for entry in log] == [(3, "validity packed to bits")]
+
+
+def test_the_array_waits_for_values_and_validity(pool: fakes.Pool) -> None:
+    """Both are written on streams of their own: the driver would report a read before."""
+    streams = [driver.Stream(), driver.Stream()]
+    values = fakes.Torch(pool, np.arange(64.0), stream=streams[0].handle)
+    valid = fakes.Torch(pool, np.arange(64) % 2 == 0, stream=streams[1].handle)
+    array = ad.to_arrow(values, validity=ad.from_dlpack(valid))
+    assert back(array).to_pylist() == [float(row) if row % 2 == 0 else None for row in range(64)]
+    del array, values, valid
+    driver.drain()
+    for stream in streams:
+        stream.close()
+
+
+@pytest.mark.parametrize("kind", [CUDA_HOST, CUDA_MANAGED])
+def test_what_is_no_memory_of_the_device_alone_names_the_way_to_the_host(kind: int) -> None:
+    with pytest.raises(BufferError, match="validity packed"):
+        ad.to_arrow(on_device(np.arange(3.0), kind), validity=bools([True] * 3))
+
+
+def test_a_validity_that_does_not_fit_is_refused() -> None:
+    tensor = on_device(np.arange(3.0))
+    with pytest.raises(ValueError, match="one bool for each of the 3 rows"):
+        ad.to_arrow(tensor, validity=bools([True] * 2))
+    with pytest.raises(ValueError, match="one bool for each"):
+        ad.to_arrow(tensor, validity=on_device(np.arange(3.0)))
+    with pytest.raises(ValueError, match="their validity is on cpu"):
+        ad.to_arrow(tensor, validity=np.array([True] * 3))
