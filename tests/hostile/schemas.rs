@@ -102,12 +102,50 @@ fn child_counts_must_be_the_formats() {
 }
 
 #[test]
-fn deep_and_cyclic_schemas_end() {
-    let mut deep = schema("i");
-    for _ in 0..1000 {
-        deep = with_children("+l", vec![deep]);
+fn formats_with_parameters_are_checked_with_their_children() {
+    let children = |formats: &[&str]| formats.iter().map(|format| schema(format)).collect::<Vec<_>>();
+    let good = [
+        ("w:0", &[] as &[&str]),
+        ("+w:0", &["i"]),
+        ("+ud:", &[]),
+        ("+ud:0,1", &["i", "f"]),
+        ("+us:127,0", &["i", "f"]),
+        ("+r", &["s", "f"]),
+        ("+r", &["l", "f"]),
+    ];
+    for (format, formats) in good {
+        read(&with_children(format, children(formats))).unwrap();
     }
-    assert_schema_refused(&deep, &["64 levels"]);
+    let bad = [
+        ("w:-1", &[] as &[&str]),
+        ("+w:-1", &["i"]),
+        ("+ud:0", &["i", "f"]),
+        ("+ud:0,1,2", &["i", "f"]),
+        ("+us:-1,1", &["i", "f"]),
+        ("+us:0,-128", &["i", "f"]),
+        ("+us:128,0", &["i", "f"]),
+        ("+us:0,0", &["i", "f"]),
+        ("+r", &["f", "f"]),
+        ("+r", &["c", "f"]),
+        ("+r", &["I", "f"]),
+    ];
+    for (format, formats) in bad {
+        let error = read(&with_children(format, children(formats))).expect_err(format);
+        assert_eq!(error.column(), Some("x"), "{format} {formats:?}");
+    }
+    for fields in [1, 3] {
+        let entries = with_children("+s", (0..fields).map(|_| schema("i")).collect());
+        assert_schema_refused(&with_children("+m", vec![entries]), &["map", "two fields"]);
+    }
+}
+
+#[test]
+fn deep_and_cyclic_schemas_end() {
+    let nested = |levels| (0..levels).fold(schema("i"), |deep, _| with_children("+l", vec![deep]));
+    read(&nested(64)).unwrap();
+    for levels in [65, 1000] {
+        assert_schema_refused(&nested(levels), &["64 levels"]);
+    }
     let mut cycle = Box::new(with_children("+s", vec![schema("i"), schema("i")]));
     let own = &raw mut *cycle;
     // SAFETY: the array of children has a second entry.
