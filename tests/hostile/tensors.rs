@@ -2,8 +2,10 @@
 
 use std::ptr::{NonNull, null_mut, without_provenance_mut};
 
-use arrow_dlpack::ffi::dlpack::{DLDataTypeCode, DLDeviceType, DLTensor};
-use arrow_dlpack::{Conversion, CopyMode, DType, ErrorKind, Tensor, to_arrow};
+use arrow_dlpack::arrow::ReleaseGuard;
+use arrow_dlpack::dlpack::{adopt_versioned, import_legacy, import_versioned};
+use arrow_dlpack::ffi::dlpack::{DLDataTypeCode, DLDeviceType, DLManagedTensor, DLManagedTensorVersioned, DLTensor};
+use arrow_dlpack::{Conversion, CopyMode, DType, Error, ErrorKind, Tensor, to_arrow};
 
 use crate::misaligned;
 use crate::support::dlpack::{Memory, int32s};
@@ -75,6 +77,31 @@ fn shapes_and_strides_that_cannot_be_are_refused() {
     }
     assert_tensor_refused(&[max, 2], &[0, 0], |tensor| tensor.strides = null_mut(), &["shape"]);
     assert_tensor_refused(&[-1, 2], &[0, 0], |tensor| tensor.strides = null_mut(), &["shape"]);
+}
+
+#[test]
+fn a_misaligned_managed_tensor_is_refused_unread() {
+    // No memory is at this address.
+    let versioned = NonNull::new(without_provenance_mut::<DLManagedTensorVersioned>(4097)).unwrap();
+    let legacy = NonNull::new(without_provenance_mut::<DLManagedTensor>(4097)).unwrap();
+    let direct: ReleaseGuard = |release| release();
+    // SAFETY: misaligned on purpose, which import has to find.
+    let imported = unsafe { import_versioned(versioned) };
+    // SAFETY: misaligned on purpose, which import has to find.
+    let adopted = unsafe { adopt_versioned(versioned, direct, Ok::<Tensor, Error>) };
+    // SAFETY: misaligned on purpose, which import has to find.
+    let of_legacy = unsafe { import_legacy(legacy) };
+    for outcome in [imported, adopted, of_legacy] {
+        let error = outcome.unwrap_err();
+        assert!(error.kind() == ErrorKind::Invalid && error.reason().contains("misaligned"), "{error}");
+    }
+}
+
+#[test]
+fn tensors_have_at_most_64_dimensions() {
+    let (tensor, _) = Memory::new(&[7, 0, 0, 0], DType::Int32, &[1; 64], &[1; 64], 0).import();
+    assert_eq!(tensor.unwrap().shape(), [1; 64]);
+    assert_tensor_refused(&[1; 65], &[1; 65], |_| (), &["DLTensor.ndim", "65"]);
 }
 
 #[test]
