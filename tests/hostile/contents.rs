@@ -10,6 +10,7 @@ use arrow_array::{
     Int64Array, LargeBinaryArray, LargeStringArray, ListViewArray, NullArray, RunArray, StringArray, StringViewArray,
     StructArray, UnionArray,
 };
+use arrow_buffer::NullBuffer;
 use arrow_dlpack::ffi::arrow_device::ArrowArray;
 use arrow_dlpack::{ErrorKind, request_field};
 use arrow_schema::{DataType, Field, UnionFields};
@@ -217,6 +218,22 @@ fn run_ends_that_do_not_grow_or_do_not_reach_the_length_are_refused() {
     let runs = RunArray::<Int32Type>::try_new(&Int32Array::from(vec![2, 5]), &Int32Array::from(vec![7, 8])).unwrap();
     for ends in [[2_i32, 2], [0, 5], [-1, 5], [5, 2], [2, 4]] {
         assert_contents_refused(&runs, |array| set_buffer(child_of(array, 0), 1, pointer(&ends)), &[]);
+    }
+}
+
+#[test]
+fn null_counts_that_no_bitmap_has_are_refused() {
+    let numbers = Arc::new(Int32Array::from(vec![Some(1), None, Some(3), None]));
+    let nulls = NullBuffer::from(vec![true, false, true, false]);
+    let lists = FixedSizeListArray::new(field("item", DataType::Int32), 1, numbers.clone(), Some(nulls.clone()));
+    let columns = [field("a", DataType::Int32)];
+    let rows = StructArray::new(columns.as_slice().into(), vec![numbers.clone()], Some(nulls));
+    for array in [numbers.as_ref() as &dyn Array, &lists, &rows] {
+        for claimed in [1, 3, 4] {
+            assert_contents_refused(array, |array| array.null_count = claimed, &["null"]);
+        }
+        let (imported, _) = import_edited(array, &field("x", array.data_type().clone()), |array| array.null_count = 2);
+        assert_eq!(imported.unwrap().to_arrow().unwrap().null_count(), 2);
     }
 }
 
