@@ -1,6 +1,6 @@
 //! Copies rows of several arrays of one type into one array: those of a batch that is passed through as Arrow.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use arrow_array::make_array;
@@ -8,6 +8,7 @@ use arrow_data::ArrayData;
 use arrow_data::transform::MutableArrayData;
 use arrow_schema::FieldRef;
 
+use super::range_bytes::{range_bytes, shared_bytes, shares_memory};
 use crate::alloc::fallible;
 use crate::arrow::DeviceArray;
 use crate::copy_log::{self, Copied};
@@ -33,29 +34,39 @@ pub(crate) fn join_data(field: &FieldRef, rows: &[(&ArrayData, Range<usize>)]) -
     DeviceArray::from_arrow(joined.as_ref(), field.clone())
 }
 
-/// Returns how many bytes [`join_data`] copies.
+/// Returns how many bytes [`join_data`] copies: those of the rows, and for each array the memory that its rows share, such as a
+/// dictionary.
 ///
 /// # Errors
 /// If the rows are beyond their array.
 pub(crate) fn bytes_of_rows(rows: &[(&ArrayData, Range<usize>)]) -> Result<usize> {
-    rows.iter().try_fold(0_usize, |bytes, (data, range)| {
-        if range.start > range.end || range.end > data.len() {
-            return Err(Error::internal("rows beyond their array"));
-        }
-        // Of types without a size of their own, all of their memory.
-        let size = data.slice(range.start, range.len()).get_slice_memory_size();
-        Ok(bytes.saturating_add(size.unwrap_or_else(|_| data.get_array_memory_size())))
-    })
+    let is_within = |(data, range): &(&ArrayData, Range<usize>)| range.start <= range.end && range.end <= data.len();
+    if !rows.iter().all(is_within) {
+        return Err(Error::internal("rows beyond their array"));
+    }
+    let own = rows.iter().map(|(data, range)| range_bytes(data, range)).fold(0, usize::saturating_add);
+    if !rows.first().is_some_and(|(data, _)| shares_memory(data.data_type())) {
+        return Ok(own);
+    }
+    let mut known = HashSet::new();
+    let arrays = rows.iter().filter(|(data, range)| !range.is_empty() && known.insert(std::ptr::from_ref(*data)));
+    Ok(arrays.map(|(data, _)| shared_bytes(data)).fold(own, usize::saturating_add))
 }
 
 fn join(rows: &[(&ArrayData, Range<usize>)], bytes: usize) -> Result<Option<ArrayData>> {
     let (mut arrays, mut known, mut places) = (Vec::new(), HashMap::new(), fallible::with_room(rows.len())?);
+    let mut last = None;
     for (data, range) in rows.iter().filter(|(_, range)| !range.is_empty()) {
-        // Arrays come again and again.
-        let index = *known.entry(std::ptr::from_ref(*data)).or_insert_with(|| {
-            arrays.push(*data);
-            arrays.len() - 1
-        });
+        // Arrays come again and again, and often there is one.
+        let array = std::ptr::from_ref(*data);
+        let index = match last {
+            Some((known, index)) if std::ptr::eq(known, array) => index,
+            _ => *known.entry(array).or_insert_with(|| {
+                arrays.push(*data);
+                arrays.len() - 1
+            }),
+        };
+        last = Some((array, index));
         places.push((index, range));
     }
     if places.is_empty() {
@@ -77,7 +88,7 @@ fn join(rows: &[(&ArrayData, Range<usize>)], bytes: usize) -> Result<Option<Arra
 mod tests {
     use std::sync::Arc;
 
-    use arrow_array::{ArrayRef, ListArray, RecordBatch, StringArray, types::Int32Type};
+    use arrow_array::{Array, ArrayRef, DictionaryArray, ListArray, RecordBatch, StringArray, types::Int32Type};
 
     use super::*;
 
@@ -106,5 +117,16 @@ mod tests {
         assert_eq!(joined.num_rows(), at);
         assert_eq!(join_data(arrays[0].field(), &[]).unwrap().len(), 0);
         assert!(join_data(arrays[0].field(), &[(&read[0], 4..6)]).is_err());
+    }
+    #[test]
+    fn rows_count_their_own_bytes_and_what_they_share_once() {
+        let lists = (0..100).map(|row| Some(vec![Some(row); 10]));
+        let lists = ListArray::from_iter_primitive::<Int32Type, _, _>(lists).to_data();
+        let codes = DictionaryArray::<Int32Type>::from_iter(["aa", "bbb", "aa"]).to_data();
+        // Two offsets and ten items each: not all items of the array.
+        assert_eq!(bytes_of_rows(&[(&lists, 3..4), (&lists, 90..91)]).unwrap(), 2 * (2 * 4 + 10 * 4));
+        assert_eq!(bytes_of_rows(&[(&codes, 0..1), (&codes, 2..3), (&codes, 1..1)]).unwrap(), 2 * 4 + 3 * 4 + 5);
+        assert_eq!(bytes_of_rows(&[]).unwrap(), 0);
+        assert!(bytes_of_rows(&[(&codes, 3..4)]).is_err());
     }
 }

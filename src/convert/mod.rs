@@ -31,6 +31,7 @@ mod misfit;
 mod output;
 mod pack;
 mod pad;
+mod range_bytes;
 mod repeat;
 mod request;
 mod row_block;
