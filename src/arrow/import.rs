@@ -239,6 +239,16 @@ impl DeviceArray {
         Ok(Self { field, ..self.clone() })
     }
 
+    /// Returns strings as binary values, over the same memory, because both types have the same buffers; others as they are.
+    pub(crate) fn text_as_bytes(&self) -> Self {
+        let bytes = match self.field.data_type() {
+            DataType::Utf8 => DataType::Binary,
+            DataType::LargeUtf8 => DataType::LargeBinary,
+            _ => return self.clone(),
+        };
+        Self { field: Arc::new(self.field.as_ref().clone().with_data_type(bytes)), ..self.clone() }
+    }
+
     /// Returns a column of an array of structs, over the same memory. Nulls of the struct are nulls of the column.
     ///
     /// # Errors

@@ -30,6 +30,8 @@ pub(crate) fn decode(array: &DeviceArray, spec: &Spec, field: &FieldRef) -> Resu
         DataType::RunEndEncoded(_, _) => array.split_inherited()?,
         _ => (array.clone(), None),
     };
+    // Only the bytes of text are compared, and to check that they are UTF-8 takes about as long: others are no categories.
+    let own = if spec.categories().is_some() { own.text_as_bytes() } else { own };
     let encoded = own.to_arrow_unlogged()?.to_data();
     let decoded = catch_panic(|| {
         let decoded = written_out(&encoded, field.data_type(), spec.categories())?;

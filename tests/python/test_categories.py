@@ -248,3 +248,14 @@ def test_a_loader_refuses_what_no_data_makes_possible():
         ad.Loader(table(), batch_size=2, categories={"x": ["a"]}, columns=["x"])
     with pytest.raises(ad.ConversionError, match="carier"):
         ad.Loader(table(), batch_size=2, categories={"carier": ["a"]}, columns=["x"])
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+def test_bytes_that_are_no_text_are_no_category(kind: pa.DataType):
+    offsets = np.array([0, 2, 3, 5], np.int32 if kind == pa.string() else np.int64)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"AA\xffDL")]
+    values = pa.Array.from_buffers(kind, 3, buffers)
+    assert ad.to_tensor(values, categories=["AA", "DL"], unknown=7, xp=np).tolist() == [0, 7, 1]
+    with pytest.raises(ad.CastError, match="is none of the 2 categories") as caught:
+        ad.to_tensor(values, categories=["AA", "DL"])
+    assert caught.value.row == 1
