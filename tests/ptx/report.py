@@ -102,10 +102,11 @@ FAMILIES = [
     Family("pack_columns", "w a value", "w a value", WIDE, "loads and stores of 16 bytes if the column is aligned so"),
     Family(
         "cast_columns",
-        "1 to 8 a value",
+        "1 to 16 a value",
         "w a value",
         {1: 1, 2: 1, 4: 1, 8: 1},
-        "not shown: an element of the source at a time, 1 to 8 bytes; many threads make up for it in part",
+        "not shown: an element of the source at a time, 1 to 16 bytes; many threads make up for it in part. Codes "
+        "and run ends are read beside it, runs by a binary search",
     ),
     Family(
         "pack_rows",
@@ -117,7 +118,7 @@ FAMILIES = [
     ),
     Family(
         "cast_rows",
-        "1 to 8 a value",
+        "1 to 16 a value",
         "w a value",
         {1: 1, 2: 1, 4: 1, 8: 1},
         "not shown, as cast_columns; by way of shared memory whole lines are written",
