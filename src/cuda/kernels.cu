@@ -249,29 +249,40 @@ __device__ __noinline__ u64 code_of(u64 codes, u32 dtype, u64 row) {
 }
 
 // The number of the run that has a row: a thread also looks whether the run with the row's number ends behind the one before.
-__device__ u64 run_of(const Dictionary& dictionary, u64 row) {
-    u32 dtype = dictionary.code_dtype & ~RUN_ENDS;
-    if (row < dictionary.count) {
-        i64 before = row == 0 ? 0 : code_of(dictionary.codes, dtype, row - 1);
-        if ((i64)code_of(dictionary.codes, dtype, row) <= before) return DECREASING;
+__device__ __noinline__ u64 run_of(const Dictionary* dictionary, u64 row) {
+    u64 ends = load(&dictionary->codes);
+    u32 dtype = load(&dictionary->code_dtype) & ~RUN_ENDS;
+    if (row < load(&dictionary->count)) {
+        i64 before = row == 0 ? 0 : code_of(ends, dtype, row - 1);
+        if ((i64)code_of(ends, dtype, row) <= before) return DECREASING;
     }
-    u64 low = 0, high = dictionary.count, wanted = dictionary.first + row;
+    row += load(&dictionary->first);
+    u64 low = 0, high = load(&dictionary->count);
     while (low < high) {
-        u64 middle = low + (high - low) / 2;
-        if (code_of(dictionary.codes, dtype, middle) > wanted) high = middle;
+        u64 middle = (low + high) / 2;
+        if (code_of(ends, dtype, middle) > row) high = middle;
         else low = middle + 1;
     }
     return low;
 }
 
-__device__ __noinline__ u64 place_of(u64 address, u64 row) {
-    Dictionary dictionary = load((const Dictionary*)address);
-    bool is_run = dictionary.code_dtype & RUN_ENDS;
-    u64 code = is_run ? run_of(dictionary, row) : code_of(dictionary.codes, dictionary.code_dtype, row);
-    if (is_run && code == DECREASING) return DECREASING;
-    if (code >= dictionary.count) return OUTSIDE;
-    if (dictionary.validity && !bit(dictionary.validity, dictionary.validity_bit + code)) return AT_NULL;
-    return code;
+// Where an element is that is looked up: among the values, or among the codes if the column is one of these.
+struct Found {
+    u64 values;
+    u64 place;
+};
+
+__device__ __noinline__ Found look_up(u64 address, u32 flags, u64 row) {
+    // A word at a time, when it is needed: others would take registers of the kernels that call this.
+    const Dictionary* dictionary = (const Dictionary*)address;
+    u32 dtype = load(&dictionary->code_dtype);
+    u64 code = dtype & RUN_ENDS ? run_of(dictionary, row) : code_of(load(&dictionary->codes), dtype, row);
+    if (dtype & RUN_ENDS && code == DECREASING) return {0, DECREASING};
+    if (code >= load(&dictionary->count)) return {0, OUTSIDE};
+    u64 validity = load(&dictionary->validity);
+    if (validity && !bit(validity, load(&dictionary->validity_bit) + code)) return {0, AT_NULL};
+    if (flags & CODES) return {load(&dictionary->codes), row};
+    return {load(&dictionary->values), code};
 }
 
 // One element, cast where CASTS says that columns may need it, and filled where it is null.
@@ -283,16 +294,14 @@ template <bool CASTS, class Word> __device__ Word element(const Job& job, const 
         if (column.dtype & (GATHERED | CODES)) {
             // Codes under nulls are anything.
             if (!is_valid) return 0;
-            place = place_of(values, row);
-            if (place >= DECREASING) {
-                if (place == AT_NULL && column.is_filled) return fill_of<Word>(column);
+            Found found = look_up(values, column.dtype, row);
+            if (found.place == AT_NULL && column.is_filled) return fill_of<Word>(column);
+            if (found.place >= DECREASING) {
                 lower(job.misfits + number, job.first + row);
                 return 0;
             }
-            const Dictionary* dictionary = (const Dictionary*)values;
-            bool is_code = column.dtype & CODES;
-            values = load(is_code ? &dictionary->codes : &dictionary->values);
-            if (is_code) place = row;
+            values = found.values;
+            place = found.place;
         }
         u32 dtype = column.dtype & DTYPE_BITS;
         if (dtype != SAME) {
@@ -406,6 +415,7 @@ template <bool CASTS, class Word> __device__ void pack_rows(const Job& job, u64 
         u32 width = job.count - first_column < tile.columns ? job.count - first_column : tile.columns;
         // Neighbours read neighbours of a column; where rows are vectors, several columns at once.
         u32 step = tile.is_vectors && !CASTS ? Part<Word>::LENGTH : 1;
+#pragma unroll 1
         for (u32 index = threadIdx.x; index < (width / step) << tile.row_bits; index += THREADS) {
             u32 row = index & (tall - 1), group = (index >> tile.row_bits) * step;
             if (row >= height) continue;
@@ -501,9 +511,9 @@ KERNEL keep_misfits(const Column* columns, u32 count, u64 rows, u64 first, const
         if (column.dtype & (GATHERED | CODES)) {
             Dictionary dictionary = load((const Dictionary*)from);
             u64 row = place;
-            bool is_code = column.dtype & CODES;
-            from = is_code ? dictionary.codes : dictionary.values;
-            place = place_of(column.values, row);
+            Found found = look_up(from, column.dtype, row);
+            from = found.values;
+            place = found.place;
             if (place == AT_NULL) kind = NULL_VALUE;
             if (place == OUTSIDE) kind = dictionary.code_dtype < UINT8 ? CODE : UNSIGNED_CODE;
             if (place == OUTSIDE && dictionary.code_dtype & RUN_ENDS) kind = NO_RUN;
@@ -512,7 +522,6 @@ KERNEL keep_misfits(const Column* columns, u32 count, u64 rows, u64 first, const
                 u32 dtype = dictionary.code_dtype & ~RUN_ENDS;
                 store((u64*)(values + 32 * number), code_of(dictionary.codes, dtype, row));
             }
-            if (is_code && kind == VALUE) place = row;
         }
 #pragma unroll 1
         for (u32 byte = 0; kind == VALUE && byte < bytes; byte++) {
