@@ -8,14 +8,15 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use arrow_array::{
-    Array, ArrayRef, BinaryArray, Int64Array, LargeBinaryArray, LargeStringArray, StringArray, UInt64Array,
-};
+use arrow_array::types::{BinaryType, ByteArrayType, LargeBinaryType, LargeUtf8Type, Utf8Type};
+use arrow_array::{Array, ArrayRef, GenericByteArray, Int64Array, UInt64Array};
+use arrow_buffer::{ArrowNativeType, Buffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::DataType;
 
 pub(crate) use slots::{Slots, Visit, visit};
 pub(crate) use value_kind::{Key, ValueKind, leaf_of};
 
+use crate::alloc::fallible;
 use crate::error::{Error, Remedy, Result};
 use table::CategoryTable;
 
@@ -249,27 +250,40 @@ fn null_at(position: usize) -> Error {
 /// # Errors
 /// If a string is not UTF-8; if an integer is of no type of Arrow; if memory cannot be had.
 pub(crate) fn values_of(kind: ValueKind, bytes: &[Box<[u8]>], ints: &[i128]) -> Result<ArrayRef> {
-    let is_small = i32::try_from(bytes.iter().map(|bytes| bytes.len()).sum::<usize>()).is_ok();
+    let size = bytes.iter().fold(0_usize, |size, bytes| size.saturating_add(bytes.len()));
+    let is_small = i32::try_from(size).is_ok();
     let beyond = |_| Error::unsupported("the column has integers that neither int64 nor uint64 can hold");
     Ok(match kind {
-        ValueKind::Text => {
-            let texts = bytes.iter().map(|bytes| std::str::from_utf8(bytes));
-            let texts = texts.collect::<Result<Vec<_>, _>>().map_err(|error| Error::invalid(error.to_string()))?;
-            match is_small {
-                true => Arc::new(StringArray::from_iter_values(texts)),
-                false => Arc::new(LargeStringArray::from_iter_values(texts)),
-            }
+        ValueKind::Text if is_small => Arc::new(values_array::<Utf8Type>(bytes, size)?),
+        ValueKind::Text => Arc::new(values_array::<LargeUtf8Type>(bytes, size)?),
+        ValueKind::Bytes if is_small => Arc::new(values_array::<BinaryType>(bytes, size)?),
+        ValueKind::Bytes => Arc::new(values_array::<LargeBinaryType>(bytes, size)?),
+        ValueKind::Int if ints.iter().all(|int| i64::try_from(*int).is_ok()) => {
+            let ints = ints.iter().map(|int| i64::try_from(*int).map_err(beyond));
+            Arc::new(Int64Array::from(fallible::collected(ints)?))
         }
-        ValueKind::Bytes if is_small => Arc::new(BinaryArray::from_iter_values(bytes)),
-        ValueKind::Bytes => Arc::new(LargeBinaryArray::from_iter_values(bytes)),
-        ValueKind::Int => match ints.iter().map(|int| i64::try_from(*int)).collect::<Result<Vec<_>, _>>() {
-            Ok(ints) => Arc::new(Int64Array::from(ints)),
-            Err(_) => {
-                let ints = ints.iter().map(|int| u64::try_from(*int)).collect::<Result<Vec<_>, _>>();
-                Arc::new(UInt64Array::from(ints.map_err(beyond)?))
-            }
-        },
+        ValueKind::Int => {
+            let ints = ints.iter().map(|int| u64::try_from(*int).map_err(beyond));
+            Arc::new(UInt64Array::from(fallible::collected(ints)?))
+        }
     })
+}
+
+/// Returns the array of these strings or binary values, which have `size` bytes together.
+///
+/// # Errors
+/// If a string is not UTF-8, or memory cannot be had.
+fn values_array<T: ByteArrayType>(bytes: &[Box<[u8]>], size: usize) -> Result<GenericByteArray<T>> {
+    let beyond = || Error::internal("offsets beyond their type");
+    let mut data = fallible::with_room(size)?;
+    let mut offsets = fallible::with_room(bytes.len().saturating_add(1))?;
+    offsets.push(T::Offset::default());
+    for bytes in bytes {
+        data.extend_from_slice(bytes);
+        offsets.push(T::Offset::from_usize(data.len()).ok_or_else(beyond)?);
+    }
+    let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
+    GenericByteArray::try_new(offsets, Buffer::from_vec(data), None).map_err(|error| Error::invalid(error.to_string()))
 }
 
 #[cfg(test)]

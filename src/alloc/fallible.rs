@@ -1,7 +1,9 @@
-//! Vectors whose length comes from data: a failed allocation is an error, not the end of the process. Rooms that read
+//! Vectors, sets and maps whose length comes from data: a failed allocation is an error, not the end of the process. Rooms that read
 //! foreign data use these; `clippy.toml` refuses the infallible ones there.
 
 use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
+use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
 use std::ptr::NonNull;
 
 use super::block_cache::KEPT;
@@ -33,15 +35,10 @@ pub(crate) fn with_room<T>(len: usize) -> Result<Vec<T>> {
 /// If the allocation fails. The vector is unchanged then.
 pub(crate) fn reserve<T>(vector: &mut Vec<T>, more: usize) -> Result<()> {
     let bytes = more.saturating_mul(size_of::<T>());
-    let refused = |_| out_of_memory(bytes);
     if is_beyond_memory(bytes) {
         return Err(out_of_memory(bytes));
     }
-    match vector.try_reserve(more) {
-        // The cached block may be the memory that is missing.
-        Err(_) if KEPT.clear() => vector.try_reserve(more).map_err(refused),
-        reserved => reserved.map_err(refused),
-    }
+    grown(bytes, || vector.try_reserve(more))
 }
 
 /// Appends an element.
@@ -54,6 +51,38 @@ pub(crate) fn push<T>(vector: &mut Vec<T>, element: T) -> Result<()> {
     }
     vector.push(element);
     Ok(())
+}
+
+/// Inserts an element into a set; returns whether it is new.
+///
+/// # Errors
+/// If the allocation fails. The set is unchanged then.
+pub(crate) fn insert<T: Eq + Hash>(set: &mut HashSet<T>, element: T) -> Result<bool> {
+    if set.len() == set.capacity() {
+        let bytes = set.len().saturating_mul(size_of::<T>());
+        grown(bytes, || set.try_reserve(1))?;
+    }
+    Ok(set.insert(element))
+}
+
+/// Returns the value of a key, which is the default one where the map has none yet.
+///
+/// # Errors
+/// If the allocation fails. The map is unchanged then.
+pub(crate) fn entry<K: Eq + Hash, V: Default>(map: &mut HashMap<K, V>, key: K) -> Result<&mut V> {
+    if map.len() == map.capacity() {
+        let bytes = map.len().saturating_mul(size_of::<(K, V)>());
+        grown(bytes, || map.try_reserve(1))?;
+    }
+    Ok(map.entry(key).or_default())
+}
+
+/// Reserves, twice if the first try fails while a block is cached, which may be the memory that is missing.
+fn grown<E>(bytes: usize, mut reserve: impl FnMut() -> std::result::Result<(), E>) -> Result<()> {
+    match reserve() {
+        Err(_) if KEPT.clear() => reserve().map_err(|_| out_of_memory(bytes)),
+        reserved => reserved.map_err(|_| out_of_memory(bytes)),
+    }
 }
 
 /// What an iterator gives.

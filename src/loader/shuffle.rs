@@ -169,7 +169,7 @@ impl ShuffleBuffer {
             for index in self.waiting..until {
                 let (_, place) = self.place(self.waiting);
                 if place == 0 {
-                    self.segments.push(self.ring.slot());
+                    fallible::push(&mut self.segments, self.ring.slot())?;
                 }
                 let segment = self.segments.last_mut().ok_or_else(lost)?;
                 if place == 0 {
@@ -238,7 +238,7 @@ impl ShuffleBuffer {
             }
             let (_, row) = self.place(self.waiting);
             if row == 0 {
-                self.segments.push(self.ring.slot());
+                fallible::push(&mut self.segments, self.ring.slot())?;
             }
             let is_first = self.segments.len() == 1;
             let segment = self.segments.last_mut().ok_or_else(lost)?;
@@ -262,10 +262,11 @@ impl ShuffleBuffer {
     /// Takes rows in; each replaces a random row of the buffer, which leaves. Returns their number.
     fn exchange(&mut self, feed: &mut SourceRows, groups: &mut Groups, count: usize, slot: &mut Slot) -> Result<usize> {
         let before = slot.rows();
+        self.picks.clear();
+        fallible::reserve(&mut self.picks, count)?;
         // New rows are written where the leaving rows go, and swap places with them there.
         let came = feed.take(count, groups, slot)?;
         self.count_bytes(groups, slot, before)?;
-        self.picks.clear();
         self.picks.extend((0..came).map(|_| self.draws.below(self.waiting)));
         for index in 0..came {
             self.fetch(index + FETCH_AHEAD);
@@ -294,6 +295,7 @@ impl ShuffleBuffer {
         };
         self.picks.clear();
         let left = rest.len();
+        fallible::reserve(&mut self.picks, count.min(left))?;
         self.picks.extend((0..count.min(left)).map(|gone| self.draws.below(left - gone)));
         rest.take(&mut self.picks);
         if self.budget.is_limited() {

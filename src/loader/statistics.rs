@@ -7,6 +7,7 @@ use std::sync::Arc;
 use arrow_schema::FieldRef;
 
 use super::source_rows::on_host;
+use crate::alloc::fallible;
 use crate::arrow::DeviceArray;
 use crate::categories::leaf_of;
 use crate::dtype::{DType, Kind};
@@ -332,7 +333,7 @@ impl Seen {
                 let reason = format!("the column has more than {limit} different values");
                 return Err(Error::argument(reason).remedy_is(Remedy::MoreValuesOrMean));
             }
-            let times = self.times.entry(value).or_default();
+            let times = fallible::entry(&mut self.times, value)?;
             *times = times.saturating_add(1);
         }
         Ok(())

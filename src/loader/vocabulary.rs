@@ -6,6 +6,7 @@ use std::sync::Arc;
 use arrow_schema::FieldRef;
 
 use super::source_rows::on_host;
+use crate::alloc::fallible;
 use crate::arrow::DeviceArray;
 use crate::categories::{Categories, Key, ValueKind, leaf_of, values_of};
 use crate::convert::each_value;
@@ -89,8 +90,8 @@ impl DistinctValues {
     /// If memory cannot be had.
     pub fn finish(self) -> Result<Vec<(String, Categories)>> {
         let categories = self.columns.into_iter().map(|column| {
-            let mut ints: Vec<i128> = column.ints.into_iter().collect();
-            let mut bytes: Vec<Box<[u8]>> = column.bytes.into_iter().collect();
+            let mut ints = fallible::collected(column.ints.into_iter().map(Ok))?;
+            let mut bytes = fallible::collected(column.bytes.into_iter().map(Ok))?;
             ints.sort_unstable();
             bytes.sort_unstable();
             let values = values_of(column.kind, &bytes, &ints).and_then(Categories::new);
@@ -104,9 +105,13 @@ impl DistinctValues {
 impl DistinctColumn {
     fn add(&mut self, key: Key<'_>, limit: usize) -> Result<()> {
         let is_new = match key {
-            Key::Int(value) => self.ints.insert(value),
+            Key::Int(value) => fallible::insert(&mut self.ints, value)?,
             // Most values are known, and those are not copied.
-            Key::Bytes(bytes) => !self.bytes.contains(bytes) && self.bytes.insert(bytes.into()),
+            Key::Bytes(bytes) if self.bytes.contains(bytes) => false,
+            Key::Bytes(bytes) => {
+                let own = fallible::copied(bytes)?.into_boxed_slice();
+                fallible::insert(&mut self.bytes, own)?
+            }
         };
         if is_new && self.ints.len().saturating_add(self.bytes.len()) > limit {
             let reason = format!("the column has more than {limit} different values");
