@@ -29,7 +29,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/stamps
 REQUIREMENTS := python/requirements
-LINTED_PYTHON := python tests/python tests/peers tests/cuda tests/gpu tests/ptx $(wildcard examples benches) .ci
+LINTED_PYTHON := python tests/python tests/peers tests/cuda tests/gpu tests/ptx fuzz/corpus.py $(wildcard examples benches) .ci
 
 # Extension modules that link the crate, with lock files of their own; tests/python/extensions builds and tests them.
 EXTENSIONS := examples/pyclass $(dir $(wildcard tests/python/extensions/*/Cargo.toml))
@@ -67,7 +67,10 @@ SKIP_WAITS := $(abspath $(CARGO_TARGET))/skip-waits
 FUZZ_TOOLS := $(CARGO_TARGET)/cargo-fuzz-$(FUZZ_VERSION)
 PUBLIC_API_TOOLS := $(CARGO_TARGET)/cargo-public-api-$(PUBLIC_API_VERSION)
 DENY_TOOLS := $(CARGO_TARGET)/cargo-deny-$(DENY_VERSION)
-FUZZ_TARGETS := arrow_array arrow_schema arrow_stream conversions dlpack
+FUZZ_TARGETS ?= arrow_array arrow_device arrow_schema arrow_stream dlpack uses conversions options loader differential
+# What the fuzzers find goes on here; fuzz/corpus has the part of it that is kept.
+FUZZ_CORPUS := $(abspath $(CARGO_TARGET))/fuzz-corpus
+FUZZ_LIMITS := -max_len=192 -timeout=20 -rss_limit_mb=4096 -malloc_limit_mb=100000000
 
 GPU_BUNDLE := dist/gpu
 RELEASE := dist/release
@@ -104,7 +107,7 @@ BENCH_SETS := bench $(if $(filter full,$(INTEROP)),bench-heavy)
 DEMO_SETS := demo $(if $(filter torch,$(FRAMEWORK)),demo-torch)
 
 .PHONY: help demo examples test test-rust test-polars test-python test-cuda test-ptx ptx cubins test-simulated-cuda simulated-cuda prove-waits gpu-bundle peers interop
-.PHONY: asan tsan miri test-aarch64 fuzz lint public-api check-versions audit bench wheel reproducible release clean
+.PHONY: asan tsan miri test-aarch64 fuzz fuzz-corpus lint public-api check-versions audit bench wheel reproducible release clean
 # Two installs into one environment at once would break it.
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -126,7 +129,8 @@ help:
 	@echo 'make tsan    the Rust tests of what threads share under ThreadSanitizer  (needs a nightly toolchain)'
 	@echo 'make miri    the Rust tests under Miri, where a nightly toolchain has it'
 	@echo 'make test-aarch64  the Rust tests of kernels and memory for AArch64 under qemu  (AARCH64_TESTS=--test ownership)'
-	@echo 'make fuzz    every fuzz target for SECONDS=60 each'
+	@echo 'make fuzz    every fuzz target for SECONDS=60 each  (FUZZ_TARGETS=options)'
+	@echo 'make fuzz-corpus    keeps in fuzz/corpus what make fuzz has found'
 	@echo 'make lint    formatting, clippy, docs, types, licences, the public API'
 	@echo 'make public-api   writes the public Rust API to docs/public-api/; make lint compares'
 	@echo 'make check-versions  builds with each PyO3 of the range, the oldest Rust and the next arrow  (SLOW=1: polars, too)'
@@ -260,9 +264,20 @@ test-aarch64:
 
 # cargo-fuzz needs unstable flags of the compiler, and no more of a nightly than that.
 fuzz: $(FUZZ_TOOLS)/bin/cargo-fuzz
-	cd fuzz && for target in $(FUZZ_TARGETS); do \
-		RUSTC_BOOTSTRAP=1 ASAN_OPTIONS=$(SANITIZED) $(abspath $<) run $$target -- \
-			-max_total_time=$(SECONDS) -timeout=20 -rss_limit_mb=4096 -malloc_limit_mb=100000000 -print_final_stats=1 || exit 1; \
+	for target in $(FUZZ_TARGETS); do \
+		$(PYTHON) fuzz/corpus.py unpack $$target $(FUZZ_CORPUS)/$$target && \
+		( cd fuzz && RUSTC_BOOTSTRAP=1 ASAN_OPTIONS=$(SANITIZED) $(abspath $<) run $$target $(FUZZ_CORPUS)/$$target -- \
+			-max_total_time=$(SECONDS) $(FUZZ_LIMITS) -print_final_stats=1 ) || exit 1; \
+	done
+
+# Keeps the cases that reach new code: the fewest, and of those the shortest.
+fuzz-corpus: $(FUZZ_TOOLS)/bin/cargo-fuzz
+	for target in $(FUZZ_TARGETS); do \
+		$(PYTHON) fuzz/corpus.py unpack $$target $(FUZZ_CORPUS)/$$target && \
+		rm -rf $(FUZZ_CORPUS)/$$target.few && mkdir -p $(FUZZ_CORPUS)/$$target.few && \
+		( cd fuzz && RUSTC_BOOTSTRAP=1 ASAN_OPTIONS=$(SANITIZED) $(abspath $<) run $$target \
+			$(FUZZ_CORPUS)/$$target.few $(FUZZ_CORPUS)/$$target -- -merge=1 $(FUZZ_LIMITS) ) && \
+		$(PYTHON) fuzz/corpus.py pack $$target $(FUZZ_CORPUS)/$$target.few || exit 1; \
 	done
 
 $(FUZZ_TOOLS)/bin/cargo-fuzz:

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(init: arrow_dlpack_fuzz::start(), |bytes: &[u8]| arrow_dlpack_fuzz::arrow_array(bytes));
+libfuzzer_sys::fuzz_target!(init: arrow_dlpack_fuzz::start(), |bytes: &[u8]| arrow_dlpack_fuzz::run("arrow_array", bytes));

@@ -12,12 +12,15 @@
 
 mod arrays;
 mod contents;
+mod corpus;
 mod devices;
 mod generated;
 mod generator;
 mod schemas;
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../../fuzz/src/targets/mod.rs"]
+mod targets;
 mod tensors;
 
 use arrow_array::types::Int32Type;

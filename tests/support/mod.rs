@@ -13,6 +13,7 @@
 
 pub(crate) mod arrow;
 pub(crate) mod cast;
+pub(crate) mod column;
 #[cfg(feature = "cuda")]
 pub(crate) mod cuda;
 pub(crate) mod dlpack;

@@ -149,6 +149,17 @@ impl Structs {
         Ok(Self { schema, array, tallies })
     }
 
+    /// The schema of a node, without an array.
+    ///
+    /// # Errors
+    /// When nobody could tell that it is wrong.
+    pub(crate) fn of_schema(mut node: Node) -> Result<Self, Untellable> {
+        node.settle_type()?;
+        let mut tallies = Tallies::default();
+        let schema = tallies.schema(&node, "", true);
+        Ok(Self { schema, array: ArrowArray::empty(), tallies })
+    }
+
     /// Releases the structs that nobody has taken, as their owner.
     pub(crate) fn release(&mut self) {
         if let Some(release) = self.schema.release {

@@ -1,6 +1,6 @@
 //! Everything that a user can do with an array, each outcome being the right data or a clear error.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use arrow_dlpack::arrow::{
     DeviceArrayStream, export_device_array, export_device_stream, export_schema, export_stream, read_field,
@@ -58,6 +58,11 @@ impl Place {
 /// Imports a node with these faults and does everything with it. Panics where something is neither right nor a clear
 /// error.
 pub(crate) fn exercise(base: &Node, wrongs: &[Wrong], place: Place) -> Result<Outcome, Untellable> {
+    exercise_as(base, wrongs, place, Use::all())
+}
+
+/// As [`exercise`], with these uses alone.
+pub(crate) fn exercise_as(base: &Node, wrongs: &[Wrong], place: Place, uses: &[Use]) -> Result<Outcome, Untellable> {
     let mut node = base.clone();
     for wrong in wrongs {
         wrong.apply(&mut node);
@@ -67,7 +72,34 @@ pub(crate) fn exercise(base: &Node, wrongs: &[Wrong], place: Place) -> Result<Ou
     let mut structs = Structs::new(if place.device_type == 1 { node.clone() } else { node.clone().out_of_reach() })?;
     let mut outcome = Outcome::default();
     match import(&mut structs, place) {
-        Ok(array) => everything(&array, &node, &mut outcome),
+        Ok(array) => used(&array, &node, uses, &mut outcome),
+        Err(error) => outcome.refused = Some(error),
+    }
+    structs.release();
+    structs.check().unwrap_or_else(|fault| panic!("{fault}; {:?}", outcome.refused));
+    outcome.refused.iter().chain(&outcome.errors).for_each(assert_clear);
+    Ok(outcome)
+}
+
+/// Reads the schema of a node with these faults, and exports and reads again what it became.
+pub(crate) fn read_type(base: &Node, wrongs: &[Wrong]) -> Result<Outcome, Untellable> {
+    let mut node = base.clone();
+    wrongs.iter().for_each(|wrong| wrong.apply(&mut node));
+    let mut structs = Structs::of_schema(node)?;
+    let mut outcome = Outcome::default();
+    // SAFETY: a struct that is right, but for what the reader has to find.
+    match unsafe { read_field(&structs.schema) } {
+        Ok(field) => {
+            // SAFETY: as before.
+            let strict = unsafe { arrow_dlpack::arrow::read_schema(&structs.schema) }.expect("read before");
+            assert_eq!(*field, strict);
+            if let Some(exported) = Errors(&mut outcome.errors).keep(export_schema(&field)) {
+                // SAFETY: our own export.
+                let again = unsafe { read_field(&exported) }.expect("what we export we read");
+                assert_eq!(again, field);
+            }
+            outcome.is_read = true;
+        }
         Err(error) => outcome.refused = Some(error),
     }
     structs.release();
@@ -131,42 +163,124 @@ fn assert_clear(error: &Error) {
     assert!(reason.len() > 5 && !reason.ends_with("no message"), "{error:?}");
 }
 
-/// Does everything with an imported array of a node.
-fn everything(array: &DeviceArray, node: &Node, outcome: &mut Outcome) {
-    let mut errors = Errors(&mut outcome.errors);
-    let rows = Rows::of(node);
-    if let Some(read) = errors.keep(array.to_arrow()) {
-        outcome.is_read = true;
-        assert_eq!(read.len() as i64, node.length);
-        if node.length < 1 << 12 {
-            let read = Node::of(array.field(), read.as_ref()).rows();
-            assert!(rows.allow(&read), "to_arrow gives {read:?}, not {rows:?}");
-        }
+/// What a user does with an array.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Use {
+    /// As arrow-rs' array.
+    Read,
+    /// As a tensor, and back, with the options of this number.
+    Convert(usize),
+    Validity,
+    Twice,
+    /// As ragged rows, with the options of this number.
+    Ragged(usize),
+    Padded,
+    Each,
+    Explain,
+    Matrices,
+    /// Each column alone.
+    Columns,
+    Again,
+    /// As another type, of this number.
+    Request(usize),
+    Stream,
+}
+
+impl Use {
+    /// Every use once.
+    pub(crate) fn all() -> &'static [Self] {
+        static ALL: LazyLock<Vec<Use>> = LazyLock::new(|| {
+            let sets = option_sets().len();
+            let requests = requests(&Arc::new(Field::new("", DataType::Null, true))).len();
+            let mut all = vec![Use::Read];
+            all.extend((0..sets).map(Use::Convert));
+            all.extend([Use::Validity, Use::Twice]);
+            all.extend((0..sets).map(Use::Ragged));
+            all.extend([Use::Padded, Use::Each, Use::Explain, Use::Matrices, Use::Columns, Use::Again]);
+            all.extend((0..requests).map(Use::Request));
+            all.push(Use::Stream);
+            all
+        });
+        &ALL
     }
+}
+
+/// Uses an imported array of a node.
+fn used(array: &DeviceArray, node: &Node, uses: &[Use], outcome: &mut Outcome) {
     assert_eq!(array.len() as i64, node.length);
-    for options in option_sets() {
-        outcome.is_converted |= convert(array, node, &options, &mut errors);
-    }
-    errors.keep(Conversion::default().validity(array)).inspect(tensors::touch);
-    errors
-        .keep(Conversion::default().to_tensor(Chunks::new(array.field(), &[array.clone(), array.clone()])))
-        .inspect(tensors::touch);
-    for options in option_sets() {
-        if let Some(ragged) = errors.keep(options.ragged(array)) {
-            outcome.is_converted = true;
-            assert_eq!(ragged.len() as i64, node.length);
-            if let Some(back) = errors.keep(ragged.to_arrow(CopyMode::IfNeeded)) {
-                errors.keep(back.to_arrow());
+    let rows = LazyLock::new(|| Rows::of(node));
+    let (mut is_read, mut is_converted) = (false, false);
+    let mut errors = Errors(&mut outcome.errors);
+    for one in uses {
+        match *one {
+            Use::Read => is_read |= read_rows(array, node, &rows, &mut errors),
+            Use::Convert(set) => is_converted |= convert(array, node, &option_sets()[set], &mut errors),
+            Use::Validity => drop(errors.keep(Conversion::default().validity(array)).inspect(tensors::touch)),
+            Use::Twice => {
+                let twice =
+                    Conversion::default().to_tensor(Chunks::new(array.field(), &[array.clone(), array.clone()]));
+                errors.keep(twice).inspect(tensors::touch);
             }
+            Use::Ragged(set) => is_converted |= ragged(array, node, &option_sets()[set], &mut errors),
+            Use::Padded => {
+                for length in [Some(4), None] {
+                    let pad = Pad::new(Scalar::Int(0)).length(length);
+                    let padded = Conversion::default().nulls(NullPolicy::Keep).padded(array, pad);
+                    errors.keep(padded).inspect(|(matrix, valid)| [matrix, valid].into_iter().for_each(tensors::touch));
+                }
+            }
+            Use::Each => {
+                let columns = errors.keep(Conversion::default().select(Selection::Each(None)).to_tensors(array));
+                columns.into_iter().flatten().for_each(|(_, tensor)| tensors::touch(&tensor));
+            }
+            Use::Explain => explain(array, &mut errors),
+            Use::Matrices => super::matrices::matrices(array, &mut errors),
+            Use::Columns => {
+                for index in 0..array.columns().len() {
+                    let Some(column) = errors.keep(array.column(index)) else { continue };
+                    errors.keep(column.to_arrow());
+                    let kept = Conversion::default().nulls(NullPolicy::Keep).to_tensor(&column);
+                    errors.keep(kept).inspect(tensors::touch);
+                    errors.keep(Conversion::default().validity(&column)).inspect(tensors::touch);
+                    again(&column, None, &mut errors);
+                }
+            }
+            Use::Again => again(array, Some(&rows), &mut errors),
+            Use::Request(number) => {
+                let requested = &requests(array.field())[number];
+                if let Some(converted) = errors.keep(request_field(array, requested)) {
+                    assert_eq!((converted.field(), converted.len()), (requested, array.len()));
+                    errors.keep(converted.to_arrow());
+                }
+            }
+            Use::Stream => stream(array, Some(&rows), &mut errors),
         }
     }
-    for length in [Some(4), None] {
-        let padded =
-            Conversion::default().nulls(NullPolicy::Keep).padded(array, Pad::new(Scalar::Int(0)).length(length));
-        errors.keep(padded).inspect(|(matrix, valid)| [matrix, valid].into_iter().for_each(tensors::touch));
+    (outcome.is_read, outcome.is_converted) = (is_read, is_converted);
+}
+
+/// Whether the array can be read as arrow-rs' array, which has the node's rows then.
+fn read_rows(array: &DeviceArray, node: &Node, rows: &Rows, errors: &mut Errors<'_>) -> bool {
+    let Some(read) = errors.keep(array.to_arrow()) else { return false };
+    assert_eq!(read.len() as i64, node.length);
+    if node.length < 1 << 12 {
+        let read = Node::of(array.field(), read.as_ref()).rows();
+        assert!(rows.allow(&read), "to_arrow gives {read:?}, not {rows:?}");
     }
-    let columns = errors.keep(Conversion::default().select(Selection::Each(None)).to_tensors(array));
-    columns.into_iter().flatten().for_each(|(_, tensor)| tensors::touch(&tensor));
+    true
+}
+
+/// Ragged rows of the array, and back; whether there are some.
+fn ragged(array: &DeviceArray, node: &Node, options: &Conversion, errors: &mut Errors<'_>) -> bool {
+    let Some(ragged) = errors.keep(options.ragged(array)) else { return false };
+    assert_eq!(ragged.len() as i64, node.length);
+    if let Some(back) = errors.keep(ragged.to_arrow(CopyMode::IfNeeded)) {
+        errors.keep(back.to_arrow());
+    }
+    true
+}
+
+fn explain(array: &DeviceArray, errors: &mut Errors<'_>) {
     for report in [
         Conversion::default().select(Selection::Each(None)).explain(array),
         Conversion::default().select(Selection::Each(None)).explain_type(array.field(), Device::CPU),
@@ -176,23 +290,6 @@ fn everything(array: &DeviceArray, node: &Node, outcome: &mut Outcome) {
             report.rows.into_iter().filter_map(|row| row.error).for_each(|error| errors.0.push(error));
         }
     }
-    super::matrices::matrices(array, &mut errors);
-    for index in 0..array.columns().len() {
-        if let Some(column) = errors.keep(array.column(index)) {
-            errors.keep(column.to_arrow());
-            errors.keep(Conversion::default().nulls(NullPolicy::Keep).to_tensor(&column)).inspect(tensors::touch);
-            errors.keep(Conversion::default().validity(&column)).inspect(tensors::touch);
-            again(&column, None, &mut errors);
-        }
-    }
-    again(array, Some(&rows), &mut errors);
-    for requested in requests(array.field()) {
-        if let Some(converted) = errors.keep(request_field(array, &requested)) {
-            assert_eq!((converted.field(), converted.len()), (&requested, array.len()));
-            errors.keep(converted.to_arrow());
-        }
-    }
-    stream(array, Some(&rows), &mut errors);
 }
 
 /// Keeps the errors.

@@ -231,6 +231,14 @@ impl Node {
         })
     }
 
+    /// Makes the metadata as large as it claims; of the rest of a schema, nothing claims a size.
+    pub(crate) fn settle_type(&mut self) -> Result<(), Untellable> {
+        if let Some(metadata) = &mut self.metadata {
+            settle_metadata(metadata)?;
+        }
+        self.children.iter_mut().chain(self.dictionary.as_deref_mut()).try_for_each(Self::settle_type)
+    }
+
     /// The node at the end of a path of children; one beyond the last child is the dictionary.
     pub(crate) fn at(&mut self, path: &[usize]) -> &mut Self {
         let Some((step, rest)) = path.split_first() else { return self };

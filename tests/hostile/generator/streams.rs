@@ -164,7 +164,8 @@ pub(crate) fn exercise(node: &Node, flaws: &[Flaw]) -> Result<Outcome, Untellabl
     Ok(outcome)
 }
 
-fn one(node: &Node, flaws: &[Flaw], on_device: bool, outcome: &mut Outcome) -> Result<(), Untellable> {
+/// As [`exercise`], in one of the forms.
+pub(crate) fn one(node: &Node, flaws: &[Flaw], on_device: bool, outcome: &mut Outcome) -> Result<(), Untellable> {
     let mut schema = node.clone();
     let mut batches = vec![node.clone(), node.clone().sliced(1.min(node.length)), node.clone()];
     for flaw in flaws {

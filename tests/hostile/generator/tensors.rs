@@ -261,7 +261,8 @@ pub(crate) fn exercise(base: &Description, flaws: &[Flaw]) -> Result<Outcome, Un
     Ok(outcome)
 }
 
-fn one(description: &Description, versioned: bool, outcome: &mut Outcome) -> Result<(), Untellable> {
+/// As [`exercise`], of a description, in one of the forms.
+pub(crate) fn one(description: &Description, versioned: bool, outcome: &mut Outcome) -> Result<(), Untellable> {
     let reach = description.reach()?;
     let (low, high) = reach.unwrap_or((0, 8));
     // An offset that leaves the address space is not followed.

@@ -296,6 +296,23 @@ impl Wrong {
             .collect()
     }
 
+    /// Whether it is a fault of the schema alone.
+    pub(crate) fn is_in_schema(&self) -> bool {
+        matches!(
+            self.what,
+            What::Format(_)
+                | What::Name(_)
+                | What::Metadata(_)
+                | What::Flags(_)
+                | What::ChildCount(Side::Schema, _)
+                | What::Children(Side::Schema, _)
+                | What::Child(Side::Schema, _)
+                | What::Dictionary(Side::Schema, _)
+                | What::StrayDictionary(Side::Schema)
+                | What::Released(Side::Schema)
+        )
+    }
+
     /// The same fault with another number in it, where there is one.
     pub(crate) fn with_number(mut self, number: i64) -> Self {
         match &mut self.what {

@@ -1,0 +1,187 @@
+//! Is a conversion what its definition says, scalar by scalar, on whatever kernel it runs; and does arrow-rs read what we export as
+//! what it was?
+
+use std::sync::Arc;
+
+use arrow_array::{Array, ArrayRef, StructArray, make_array};
+use arrow_data::ffi::FFI_ArrowArray;
+use arrow_dlpack::arrow::{export_device_array, export_schema};
+use arrow_dlpack::{Conversion, CopyMode, DType, DeviceArray, MemoryOrder, NullPolicy, Scalar, Selection};
+use arrow_schema::ffi::FFI_ArrowSchema;
+use arrow_schema::{DataType, FieldRef, TimeUnit};
+
+use super::choices::Choices;
+use crate::support::Random;
+use crate::support::arrow::{field, list, random_array, shared};
+use crate::support::cast::{Value, is_nan, reference};
+use crate::support::column::{DTYPES, assert_column};
+use crate::support::reference::{Element, elements, read};
+
+const TYPES: [DataType; 14] = [
+    DataType::Int8,
+    DataType::Int16,
+    DataType::Int32,
+    DataType::Int64,
+    DataType::UInt8,
+    DataType::UInt16,
+    DataType::UInt32,
+    DataType::UInt64,
+    DataType::Float16,
+    DataType::Float32,
+    DataType::Float64,
+    DataType::Boolean,
+    DataType::Date32,
+    DataType::Timestamp(TimeUnit::Nanosecond, None),
+];
+
+/// A column, a matrix or an export.
+pub(super) fn differential(bytes: &[u8]) {
+    let mut choices = Choices(bytes);
+    match choices.byte() % 4 {
+        0 => column(&mut choices),
+        1 => exported(&mut choices),
+        _ => matrix(&mut choices),
+    }
+}
+
+/// A type with a tensor form, rarely one of lists.
+fn of_type(choices: &mut Choices<'_>) -> DataType {
+    let mut chosen = choices.of(&TYPES).clone();
+    while choices.chance(6) {
+        chosen = list(chosen, choices.below(4) as i32);
+    }
+    chosen
+}
+
+/// Lengths around the blocks of 64 that kernels work on, and short ones.
+fn rows(choices: &mut Choices<'_>) -> usize {
+    match choices.byte() % 4 {
+        0 => 60 + choices.below(10),
+        1 => choices.below(200),
+        _ => choices.below(20),
+    }
+}
+
+fn dtype(choices: &mut Choices<'_>) -> Option<DType> {
+    match choices.byte() % 4 {
+        0 => Some(*choices.of(&DTYPES)),
+        1 => Some(DType::BFloat16),
+        _ => None,
+    }
+}
+
+fn column(choices: &mut Choices<'_>) {
+    let data_type = of_type(choices);
+    let chunk = |choices: &mut Choices<'_>| (choices.below(20), rows(choices), *choices.of(&[0, 0, 3, 40]));
+    let chunks: Vec<_> = (0..1 + choices.below(3)).map(|_| chunk(choices)).collect();
+    let nulls = [
+        NullPolicy::Error,
+        NullPolicy::Nan,
+        NullPolicy::Fill(Scalar::Int(1)),
+        NullPolicy::Fill(Scalar::Bool(false)),
+        NullPolicy::Keep,
+    ];
+    let copy = *choices.of(&[CopyMode::IfNeeded, CopyMode::Never, CopyMode::Always]);
+    let writable = choices.chance(2) && copy != CopyMode::Never;
+    let mut options = Conversion::default().nulls(*choices.of(&nulls)).copy(copy).writable(writable);
+    if let Some(dtype) = dtype(choices) {
+        options = options.dtype(dtype);
+    }
+    assert_column(&data_type, &chunks, &options, choices.number() as u64);
+}
+
+/// The values of several columns of numbers, each slot a null or bytes of the column's dtype.
+struct Columns {
+    field: FieldRef,
+    arrays: Vec<ArrayRef>,
+    dtypes: Vec<DType>,
+}
+
+impl Columns {
+    fn new(choices: &mut Choices<'_>) -> Self {
+        let count = if choices.chance(4) { 1 + choices.below(40) } else { 1 + choices.below(6) };
+        let rows = rows(choices);
+        let same = choices.chance(2).then(|| choices.of(&DTYPES).to_owned());
+        let one_null_in = *choices.of(&[0, 0, 2, 9]);
+        let mut random = Random(choices.number() as u64);
+        let (mut fields, mut arrays, mut dtypes) = (Vec::new(), Vec::new(), Vec::new());
+        for index in 0..count {
+            let dtype = same.unwrap_or_else(|| *choices.of(&DTYPES));
+            let data_type = dtype.to_arrow().unwrap_or(DataType::Boolean);
+            let skipped = random.below(70);
+            let array = random_array(&data_type, rows + skipped, one_null_in, &mut random).slice(skipped, rows);
+            fields.push(field(&format!("c{index}"), data_type));
+            arrays.push(array);
+            dtypes.push(dtype);
+        }
+        Self { field: field("", DataType::Struct(fields.into())), arrays, dtypes }
+    }
+
+    fn array(&self) -> DeviceArray {
+        let DataType::Struct(fields) = self.field.data_type() else { unreachable!("a struct") };
+        shared(&StructArray::new(fields.clone(), self.arrays.clone(), None), &self.field)
+    }
+
+    /// Each element of the matrix in row-major order; `None` where one does not fit the dtype.
+    fn expected(&self, dtype: DType, fill: i128) -> Option<Vec<Vec<u8>>> {
+        let DataType::Struct(fields) = self.field.data_type() else { unreachable!("a struct") };
+        let columns: Vec<Vec<Element>> =
+            fields.iter().zip(&self.arrays).map(|(field, array)| elements(field, array)).collect();
+        let rows = self.arrays.first().map_or(0, |array| array.len());
+        let cast = |from: DType, bytes: &[u8]| {
+            if from == dtype { Some(bytes.to_vec()) } else { reference(Value::of(from, bytes), dtype) }
+        };
+        (0..rows)
+            .flat_map(|row| columns.iter().zip(&self.dtypes).map(move |(column, from)| (&column[row], *from)))
+            .map(|(element, from)| match element {
+                Some(bytes) => cast(from, bytes),
+                None => reference(Value::Int(fill), dtype),
+            })
+            .collect()
+    }
+}
+
+fn matrix(choices: &mut Choices<'_>) {
+    let columns = Columns::new(choices);
+    let dtype = dtype(choices).unwrap_or(columns.dtypes[0]);
+    let fill = choices.below(2);
+    let order = *choices.of(&[MemoryOrder::C, MemoryOrder::F, MemoryOrder::A]);
+    let options = Conversion::default().select(Selection::Whole(None)).memory_order(order).dtype(dtype);
+    let made = options.nulls(NullPolicy::Fill(Scalar::Int(fill as i128))).to_tensor(&columns.array());
+    match (made, columns.expected(dtype, fill as i128)) {
+        (Ok(made), Some(expected)) => {
+            assert_eq!((made.dtype(), made.shape()[1]), (dtype, columns.arrays.len() as i64));
+            let found = read(&made);
+            assert_eq!(found.len(), expected.len());
+            for (found, expected) in found.iter().zip(&expected) {
+                assert!(found == expected || is_nan(dtype, found) && is_nan(dtype, expected), "{found:?} {expected:?}");
+            }
+        }
+        (Err(_), None) => {}
+        (made, expected) => panic!("{made:?}, not {expected:?}"),
+    }
+}
+
+/// What we import and export, arrow-rs reads as what it was.
+fn exported(choices: &mut Choices<'_>) {
+    let data_type = of_type(choices);
+    let own = field("x", data_type.clone());
+    let (before, rows) = (choices.below(70), rows(choices));
+    let mut random = Random(choices.number() as u64);
+    let one_null_in = *choices.of(&[0, 2, 9]);
+    let array = random_array(&data_type, before + rows + 3, one_null_in, &mut random).slice(before, rows);
+    let rows_of: ArrayRef = Arc::new(StructArray::new(vec![own.clone()].into(), vec![array.clone()], None));
+    let batch = shared(&rows_of, &field("", rows_of.data_type().clone()));
+    let column = batch.column(0).expect("a column");
+    let exported = export_device_array(&column).expect("an array of the host");
+    let schema = export_schema(column.field()).expect("a type of Arrow");
+    let (exported, schema) = (exported.into_raw().array, schema.into_raw());
+    // SAFETY: both are `struct ArrowArray` of the C data interface; the struct moves, as ours has no destructor.
+    let read = unsafe { (&raw const exported).cast::<FFI_ArrowArray>().read() };
+    // SAFETY: both are `struct ArrowSchema` of the C data interface; the struct moves, as ours has no destructor.
+    let schema = unsafe { (&raw const schema).cast::<FFI_ArrowSchema>().read() };
+    // SAFETY: our own export, of an array that arrow-rs made.
+    let data = unsafe { arrow_array::ffi::from_ffi(read, &schema) }.expect("what we export arrow-rs reads");
+    data.validate_full().expect("what we export is valid");
+    assert_eq!(make_array(data).to_data(), array.to_data());
+}
