@@ -91,6 +91,19 @@ fn views_that_lead_out_of_their_elements_are_refused() {
 }
 
 #[test]
+fn an_empty_view_may_start_where_the_elements_end() {
+    let views = ListViewArray::from_iter_primitive::<Int32Type, _, _>([Some(vec![Some(1), Some(2)]), Some(vec![])]);
+    let (offsets, lengths) = ([0_i32, 2], [2_i32, 0]);
+    let own = field("x", views.data_type().clone());
+    let (imported, _) = import_edited(&views, &own, |array| {
+        set_buffer(array, 1, pointer(&offsets));
+        set_buffer(array, 2, pointer(&lengths));
+    });
+    let ragged = Conversion::default().ragged(&imported.unwrap()).unwrap();
+    assert_eq!(values(&ragged).as_slice::<i32>().unwrap(), [1, 2]);
+}
+
+#[test]
 fn views_of_strings_that_lead_out_of_their_buffers_are_refused() {
     let array = StringViewArray::from(vec!["longer than twelve bytes", "x"]);
     let view = |length: i32, buffer: i32, offset: i32| {
