@@ -213,15 +213,16 @@ impl fmt::Debug for Categories {
 pub(crate) fn joined(data_type: &DataType, chunks: &[ArrayRef]) -> Result<ArrayRef> {
     struct Append<'a>(usize, &'a mut Vec<Box<[u8]>>, &'a mut Vec<i128>);
     impl Visit for Append<'_> {
-        type Out = ();
-        fn visit<'a>(self, slots: impl Slots<'a>) {
+        type Out = Result<()>;
+        fn visit<'a>(self, slots: impl Slots<'a>) -> Result<()> {
             for slot in 0..self.0 {
                 match slots.key(slot) {
-                    Some(Key::Bytes(bytes)) => self.1.push(bytes.into()),
-                    Some(Key::Int(value)) => self.2.push(value),
+                    Some(Key::Bytes(bytes)) => fallible::push(self.1, fallible::copied(bytes)?.into())?,
+                    Some(Key::Int(value)) => fallible::push(self.2, value)?,
                     None => {}
                 }
             }
+            Ok(())
         }
     }
     let kind = match (ValueKind::of(data_type), chunks) {
@@ -235,7 +236,7 @@ pub(crate) fn joined(data_type: &DataType, chunks: &[ArrayRef]) -> Result<ArrayR
         if let Some(at) = chunk.nulls().and_then(|nulls| nulls.iter().position(|valid| !valid)) {
             return Err(null_at(before.saturating_add(at)));
         }
-        visit(&chunk.to_data(), Append(chunk.len(), &mut bytes, &mut ints));
+        visit(&chunk.to_data(), Append(chunk.len(), &mut bytes, &mut ints)).transpose()?;
         before = before.saturating_add(chunk.len());
     }
     values_of(kind, &bytes, &ints)
