@@ -60,7 +60,7 @@ impl DerefMut for Call {
 impl Call {
     /// Locks the driver for this thread, without any of the checks of a driver call.
     fn begin(name: &'static str, watch: bool) -> Call {
-        INSIDE.fetch_add(1, Ordering::Relaxed);
+        INSIDE.fetch_add(1, Ordering::SeqCst);
         let guard = lock();
         HOLDS.set(true);
         let mut call = Call { guard: Some(guard), thread: 0, name, waited: false };
@@ -110,7 +110,7 @@ impl Drop for Call {
     fn drop(&mut self) {
         self.memory.watch();
         HOLDS.set(false);
-        INSIDE.fetch_sub(1, Ordering::Relaxed);
+        INSIDE.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -160,7 +160,7 @@ fn checked(name: &'static str, body: impl FnOnce(&mut Call) -> Outcome) -> Outco
 
 /// How many threads are in the driver, or about to be.
 pub(crate) fn threads_inside() -> usize {
-    INSIDE.load(Ordering::Relaxed)
+    INSIDE.load(Ordering::SeqCst)
 }
 
 /// Has a thread that is not the first wait for a while, if that is asked for: what relies on its speed then fails.

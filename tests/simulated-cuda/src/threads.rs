@@ -1,11 +1,20 @@
 //! Do all other threads of this process wait? The system knows, whatever they wait for.
 
 use std::fs;
+use std::time::Duration;
 
 /// The number by which the system knows this thread.
 pub(crate) fn own() -> i32 {
     // SAFETY: has no arguments, and cannot fail.
     unsafe { libc::gettid() }
+}
+
+/// What the threads of this process have had of the processors, together.
+pub(crate) fn processor_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a local that the system sets.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// Whether every thread of this process sleeps but those of these numbers and the caller.
@@ -30,7 +39,6 @@ fn sleeps(number: i32) -> bool {
 mod tests {
     use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
     use std::sync::mpsc;
-    use std::time::Duration;
 
     use super::*;
 

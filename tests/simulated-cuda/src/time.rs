@@ -4,9 +4,9 @@
 //! process waits. It never moves by the time that a test takes. All times are nanoseconds since the driver was first called.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::call::Call;
+use crate::call::{Call, threads_inside};
 use crate::clock::Actor;
 use crate::costs::{LEGACY_BARRIER, Touched};
 use crate::execute::Action;
@@ -16,8 +16,8 @@ use crate::threads;
 
 /// How long a thread that waits for the clock sleeps before it asks again whether all others wait.
 pub(crate) const PAUSE: Duration = Duration::from_micros(300);
-/// After so long without a call of the driver the clock moves although a thread computes. Such moves are counted.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// After so much time of the processors without a call of the driver the clock moves although a thread computes. Such moves are counted.
+const PATIENCE: Duration = Duration::from_secs(3);
 /// A call that costs more is on the timeline.
 const LONG_CALL: u64 = 10_000;
 /// The most that a timeline holds.
@@ -30,8 +30,8 @@ pub(crate) struct Time {
     /// Threads that wait, by a number of the wait.
     waiting: BTreeMap<u64, Waiting>,
     waits: u64,
-    /// When something last happened, by the wall.
-    active: Instant,
+    /// The processors' time when something last happened.
+    active: Duration,
     /// How often the clock moved on although a thread computed.
     pub(crate) forced: u64,
     pub(crate) spans: Vec<Span>,
@@ -63,7 +63,7 @@ impl Default for Time {
             now: 0,
             waiting: BTreeMap::new(),
             waits: 0,
-            active: Instant::now(),
+            active: threads::processor_time(),
             forced: 0,
             spans: Vec::new(),
             touched: Touched::default(),
@@ -74,7 +74,7 @@ impl Default for Time {
 impl Time {
     /// Moves the clock on to a time, if it is not there yet.
     pub(crate) fn advance_to(&mut self, time: u64) {
-        self.active = Instant::now();
+        self.active = threads::processor_time();
         if time <= self.now {
             return;
         }
@@ -89,15 +89,20 @@ impl Time {
         self.waiting.values().any(|waiting| waiting.until.is_some_and(|until| until <= self.now))
     }
 
-    /// Moves the clock on to the next time that is waited for, if every thread waits: `inside` is how many are in the driver.
-    fn jump(&mut self, inside: usize) -> bool {
+    /// Moves the clock on to the next time that is waited for, if every thread waits.
+    fn jump(&mut self) -> bool {
         let Some(next) = self.waiting.values().filter_map(|waiting| waiting.until).min() else { return false };
-        if self.is_due() || inside != self.waiting.len() {
+        if self.is_due() || threads_inside() != self.waiting.len() {
             return false;
         }
         let known: Vec<i32> = self.waiting.values().map(|waiting| waiting.thread).collect();
-        if !threads::all_sleep_but(&known) {
-            if self.active.elapsed() < PATIENCE {
+        let all_sleep = threads::all_sleep_but(&known);
+        // One that has come since sleeps because this thread has the lock.
+        if threads_inside() != self.waiting.len() {
+            return false;
+        }
+        if !all_sleep {
+            if threads::processor_time().saturating_sub(self.active) < PATIENCE {
                 return false;
             }
             self.forced += 1;
@@ -185,8 +190,7 @@ impl Call {
                 break;
             }
             self.time.waiting.insert(number, Waiting { thread, until });
-            let inside = crate::call::threads_inside();
-            if !self.time.jump(inside) {
+            if !self.time.jump() {
                 self.pause(PAUSE);
             }
         }

@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 
 use super::{Out, Text, driver};
 use crate::call::initialised;
+use crate::costs::INITIALISATION;
 use crate::error::Error;
 
 /// CUDA 12.0, as the driver writes it.
@@ -18,6 +19,9 @@ driver! {
         }
         if call.settings.devices == 0 {
             return Err(Error::NO_DEVICE);
+        }
+        if call.process == 0 {
+            call.spend(INITIALISATION);
         }
         call.process = initialised();
         call.report_at_exit();
