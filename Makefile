@@ -106,7 +106,7 @@ IN_PARALLEL := -n auto --maxprocesses 8
 BENCH_SETS := bench $(if $(filter full,$(INTEROP)),bench-heavy)
 DEMO_SETS := demo $(if $(filter torch,$(FRAMEWORK)),demo-torch)
 
-.PHONY: help demo examples test test-rust test-polars test-python test-cuda test-ptx ptx cubins test-simulated-cuda simulated-cuda prove-waits gpu-bundle peers interop
+.PHONY: help demo examples test test-rust test-polars test-python test-cuda test-ptx ptx cubins test-simulated-cuda simulated-cuda prove-waits cuda-times gpu-bundle peers interop
 .PHONY: asan tsan miri test-aarch64 fuzz fuzz-corpus lint public-api check-versions audit bench wheel reproducible release clean
 # Two installs into one environment at once would break it.
 .NOTPARALLEL:
@@ -121,6 +121,7 @@ help:
 	@echo 'make ptx     compiles src/cuda/kernels.cu to the PTX that is committed; make test-ptx checks it'
 	@echo 'make cubins  assembles that PTX for the usual GPUs, and packs both; make test-ptx checks it'
 	@echo 'make prove-waits  shows for each wait for a device the test that fails without it'
+	@echo 'make cuda-times  writes docs/cuda-times.md: what takes how long on the virtual clock of the simulated driver'
 	@echo 'make gpu-bundle   what the tests on a real GPU need, in dist/gpu/  (tests/gpu/README.md)'
 	@echo 'make simulated-cuda  a CUDA driver on host memory that reports races, in target/simulated-cuda/'
 	@echo 'make peers   the suites of NumPy, pyarrow and pandas through the package  (ARRAY_API_TESTS=<a checkout>)'
@@ -221,6 +222,10 @@ prove-waits: $(STAMPS)/build $(STAMPS)/test simulated-cuda
 		--target-dir $(SKIP_WAITS)/build --manifest-path python/Cargo.toml --interpreter $(BIN)/python --out $(SKIP_WAITS)/wheel
 	$(BIN)/pip install --quiet --no-deps --target $(SKIP_WAITS)/site $(SKIP_WAITS)/wheel/*.whl
 	PYTHONPATH=$(SKIP_WAITS)/site $(BIN)/python tests/cuda/run.py --prove-waits --cargo-flags='$(CARGO_FLAGS)'
+
+# By modelled costs, so the figures are the same on every machine.
+cuda-times: $(STAMPS)/installed $(STAMPS)/test simulated-cuda
+	$(BIN)/python tests/cuda/times.py
 
 peers: $(STAMPS)/installed $(STAMPS)/test $(STAMPS)/peers
 	$(if $(ARRAY_API_TESTS),ARRAY_API_TESTS='$(abspath $(ARRAY_API_TESTS))') $(BIN)/python -m pytest tests/peers

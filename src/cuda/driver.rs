@@ -154,6 +154,9 @@ macro_rules! functions {
             /// Only in the simulated driver: see `thread_sync`.
             pub(super) hand_over_send: Option<unsafe extern "C" fn(u64)>,
             pub(super) hand_over_receive: Option<unsafe extern "C" fn(u64)>,
+            /// Only in the simulated driver: see `virtual_time`.
+            pub(super) sleep: Option<unsafe extern "C" fn(u64) -> c_int>,
+            pub(super) host_copied: Option<unsafe extern "C" fn(u64)>,
         }
 
         /// The names of all functions in the library.
@@ -178,6 +181,10 @@ macro_rules! functions {
                     hand_over_send: unsafe { symbol("simulated_cuda_hand_over_send\0") }.ok(),
                     // SAFETY: only the simulated driver has this name, for a function of this type.
                     hand_over_receive: unsafe { symbol("simulated_cuda_hand_over_receive\0") }.ok(),
+                    // SAFETY: only the simulated driver has this name, for a function of this type.
+                    sleep: unsafe { symbol("simulated_cuda_sleep\0") }.ok(),
+                    // SAFETY: only the simulated driver has this name, for a function of this type.
+                    host_copied: unsafe { symbol("simulated_cuda_host_copied\0") }.ok(),
                 })
             }
 

@@ -25,6 +25,7 @@ mod stream;
 mod test_probes;
 pub(crate) mod thread_sync;
 mod unpooled;
+pub(crate) mod virtual_time;
 
 pub use allocator::{Allocated, Allocator, AllocatorError, MemorySource, SourceScope, allocate_from, memory_source};
 #[cfg(feature = "python")]

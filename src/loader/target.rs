@@ -1,14 +1,13 @@
 //! Where batches are made: in ordinary memory, in page-locked memory, or prefetched to a device.
 
 use std::sync::Arc;
-use std::thread::sleep;
 use std::time::Duration;
 
 use super::prefetch::Stop;
 use crate::alloc::BlockSource;
 use crate::conversion::Converted;
 use crate::convert::RowBlock;
-use crate::cuda::{MemorySource, PooledStream, allocate_from, memory_source};
+use crate::cuda::{MemorySource, PooledStream, allocate_from, memory_source, virtual_time};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::ffi::dlpack::DLDeviceType;
@@ -96,7 +95,7 @@ impl BatchTarget {
             if left < most || stop.is_asked() {
                 break;
             }
-            sleep(PAUSE);
+            virtual_time::sleep(PAUSE);
             left = returning.collect(&current)?;
         }
         Ok(())
@@ -108,6 +107,8 @@ impl BatchTarget {
     /// If an allocation or the driver fails, or if the shape exceeds 64 bits.
     pub(super) fn tensor(&self, block: RowBlock) -> Result<Tensor> {
         let Self::Cuda(OnCuda { device, copies, memory, returning }) = self else { return block.into_tensor() };
+        // Its rows were packed by this thread.
+        virtual_time::copied(block.len());
         match copies {
             None => transfer::in_page_locked(block, *device, returning),
             Some(Copies { stream, .. }) => {

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::cuda::{Called, CudaDevice, Current, Stream};
+use crate::cuda::{Called, CudaDevice, Current, Stream, virtual_time};
 use crate::error::{Error, Result};
 
 /// What an interpreter has to do with waits of the host.
@@ -33,7 +33,7 @@ thread_local! {
 const SPINS: u32 = 64;
 const SHORTEST: Duration = Duration::from_micros(20);
 const LONGEST: Duration = Duration::from_millis(2);
-/// A pause is this part of the time that was waited so far, by which the end of a wait is noticed late at most.
+/// A pause is this part of the time that was slept so far, by which the end of a wait is noticed late at most.
 const PART: u32 = 8;
 
 /// Sets the interpreter whose threads wait for devices, and whose signal handlers end waits and reads of streams. The
@@ -163,9 +163,11 @@ pub(crate) fn load_kernels(current: &Current) -> Result<()> {
 }
 
 fn sleep_until(is_done: &mut impl FnMut() -> Called<bool>) -> Result<()> {
-    let (started, mut interrupts) = (Instant::now(), Interrupts::new());
+    let (mut slept, mut interrupts) = (Duration::ZERO, Interrupts::new());
     while !is_done()? {
-        std::thread::sleep((started.elapsed() / PART).clamp(SHORTEST, LONGEST));
+        let pause = (slept / PART).clamp(SHORTEST, LONGEST);
+        virtual_time::sleep(pause);
+        slept += pause;
         interrupts.check()?;
     }
     Ok(())

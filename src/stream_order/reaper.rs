@@ -16,7 +16,7 @@ use super::behind::{Awaited, Behind};
 use super::host;
 use super::queues::{Look, Queues};
 use crate::callback;
-use crate::cuda::{Current, Event, at_exit, is_forked, thread_sync};
+use crate::cuda::{Current, Event, at_exit, is_forked, thread_sync, virtual_time};
 
 /// Frees memory, or returns it to its owner.
 pub(super) type Release = Box<dyn FnOnce() + Send>;
@@ -315,7 +315,8 @@ fn reap() {
 
 /// Looks at the entries, and releases those that are done, until none is left that no other thread looks after.
 fn be_on_duty(mut shared: MutexGuard<'static, Shared>, entered: &mut Option<Current>) -> MutexGuard<'static, Shared> {
-    let (mut last, mut at_once) = (Instant::now(), 0);
+    // Since the last release, in pauses.
+    let (mut paused, mut at_once) = (Duration::ZERO, 0);
     while !shared.is_stopped && shared.is_needed() {
         let mut was_told = false;
         let done = match shared.event() {
@@ -351,17 +352,28 @@ fn be_on_duty(mut shared: MutexGuard<'static, Shared>, entered: &mut Option<Curr
                 // Once for all of them: each of them attached by itself would wait for the interpreter's lock in turn.
                 host::attached(|| release(done));
             }
-            last = Instant::now();
+            paused = Duration::ZERO;
             shared = lock();
             shared.is_releasing = false;
             RELEASED.notify_all();
         } else if !was_told && !shared.is_stopped {
-            let pause = (last.elapsed() / PART).clamp(SHORTEST, LONGEST);
-            shared = BACK.wait_timeout(shared, pause).unwrap_or_else(PoisonError::into_inner).0;
+            let pause = (paused / PART).clamp(SHORTEST, LONGEST);
+            shared = wait_a_while(shared, pause);
+            paused += pause;
         }
         shared.is_on_duty = false;
     }
     shared
+}
+
+/// Waits for so long, or until another thread is back.
+fn wait_a_while(shared: MutexGuard<'static, Shared>, pause: Duration) -> MutexGuard<'static, Shared> {
+    if !virtual_time::is_virtual() {
+        return BACK.wait_timeout(shared, pause).unwrap_or_else(PoisonError::into_inner).0;
+    }
+    drop(shared);
+    virtual_time::sleep(pause);
+    lock()
 }
 
 /// Waits for an event in the driver; false if that fails.

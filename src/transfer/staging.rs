@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::own_memory::device_address;
 use crate::convert::{for_each_part, threads};
-use crate::cuda::{Current, PinnedBlock, Stream, thread_sync};
+use crate::cuda::{Current, PinnedBlock, Stream, thread_sync, virtual_time};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::stream_order::{self, Readiness, Wait};
@@ -150,6 +150,7 @@ pub(super) unsafe fn upload(
             unsafe { start.wrapping_add(part.within).copy_from_nonoverlapping(source, part.bytes) };
             end = part.within + part.bytes;
         }
+        virtual_time::copied(load.bytes);
         let place = target.wrapping_add(u64::try_from(load.at).unwrap_or(u64::MAX));
         // SAFETY: `target` has room for the load's bytes; the block is used again behind the copy.
         let copied = unsafe { current.copy_from_pinned(place, &block, load.bytes, stream) };
@@ -321,6 +322,7 @@ impl PendingLoad {
             // block.
             unsafe { place.copy_from_nonoverlapping(self.block.start().wrapping_add(*within), *bytes) };
         }
+        virtual_time::copied(self.parts.iter().map(|(_, bytes)| bytes).sum());
         self.block.give_back();
         Ok(())
     }

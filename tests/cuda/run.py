@@ -22,6 +22,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PROOFS = Path(__file__).parent / "proofs.txt"
 SCHEDULES = ["lazy", "eager", "random:1", "random:2", "random:3", "random:4"]
+# Those that ask for virtual time run under this one, for each machine; `--schedules clock` runs all.
+CLOCK = "clock"
+MACHINES = ["h100-sxm", "a100-pcie"]
+TIMED = ["tests/python/cuda/test_virtual_time.py"]
 # A test that waits for what never comes.
 TIMEOUT = 300
 
@@ -45,6 +49,8 @@ def simulated_driver() -> Path:
 
 
 def environment(schedule: str, log: Path, skip: int | None) -> dict[str, str]:
+    """`schedule` may name a machine for the virtual clock: `clock on h100-sxm`."""
+    schedule, _, machine = schedule.partition(" on ")
     path = [
         str(simulated_driver()),
         os.environ.get("ARROW_DLPACK_LIBPYTHON", ""),
@@ -55,6 +61,11 @@ def environment(schedule: str, log: Path, skip: int | None) -> dict[str, str]:
         "SIMULATED_CUDA_SCHEDULE": schedule,
         "SIMULATED_CUDA_LOG": str(log),
     }
+    if schedule == CLOCK:
+        # The virtual clock takes packing for the work of one thread.
+        added["ARROW_DLPACK_THREADS"] = "1"
+    if machine:
+        added["SIMULATED_CUDA_MACHINE"] = machine
     if skip is not None:
         added["ARROW_DLPACK_SKIP_WAIT"] = str(skip)
     return {**os.environ, **added}
@@ -152,13 +163,15 @@ def run_python(
 
 def test(programs: list[str], schedules: list[str], python: bool, arguments: list[str]) -> int:
     tests, failed = rust_tests(programs), False
-    for schedule in schedules:
-        outcomes = [run_rust(tests, schedule, None)]
+    runs = [(schedule, tests, ["tests/python/cuda"]) for schedule in schedules]
+    runs += [(f"{CLOCK} on {machine}", [], TIMED) for machine in MACHINES]
+    for schedule, chosen, folders in runs:
+        outcomes = [run_rust(chosen, schedule, None)]
         if python:
-            outcomes.append(run_python(schedule, None, arguments))
+            outcomes.append(run_python(schedule, None, arguments, folders))
         failed = failed or any(outcome.failures for outcome in outcomes)
         print(
-            f"{schedule:10}",
+            f"{schedule:18}",
             ", ".join(f"{outcome.ran} tests, {len(outcome.failures)} failed" for outcome in outcomes),
             flush=True,
         )

@@ -1,0 +1,122 @@
+"""What takes how long, and what overlaps, on the virtual clock of the simulated driver: bounds, for both machines."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import arrow_dlpack as ad
+import clock
+import driver
+import fakes
+import numpy as np
+import pyarrow as pa
+import pytest
+from clock import MICROSECOND, MILLISECOND, SECOND
+from device_arrow import DeviceArray
+
+pytestmark = clock.needed
+MIB = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def _exact() -> Any:
+    yield
+    assert clock.is_exact()
+
+
+def table(columns: int, rows: int) -> pa.Table:
+    values = np.arange(rows, dtype="float32")
+    return pa.table({f"c{at}": values + at for at in range(columns)})
+
+
+def test_a_view_needs_little_beyond_the_context() -> None:
+    array = DeviceArray(pa.array([1.5, 2.5])).give()
+    # The context is not ours: the test's producer has it already.
+    start = clock.now()
+    ad.to_tensor(array)
+    assert clock.now() - start < 5 * MILLISECOND
+
+
+def test_the_kernels_are_loaded_with_the_first_conversion_and_not_compiled() -> None:
+    array, other = DeviceArray(pa.array([1.5, 2.5])).give(), DeviceArray(pa.array([1.5, 2.5])).give()
+    start = clock.now()
+    ad.to_tensor(array, dtype="float32")
+    first = clock.now()
+    ad.to_tensor(other, dtype="float32")
+    again = clock.now()
+    assert first - start < 20 * MILLISECOND
+    assert again - first < 200 * MICROSECOND
+
+
+def test_an_export_costs_the_same_at_any_number_of_waiting_entries(pool: fakes.Pool) -> None:
+    """With the device one second behind, nothing comes back."""
+    stream, address = driver.Stream(), pool.allocate(16)
+
+    def passes_through() -> None:
+        source = fakes.Torch(pool, np.empty(0, "int32"), stream=driver.LEGACY, address=address)
+        source.shape = (4,)
+        tensor = ad.from_dlpack(source)
+        fakes.cupy(tensor, stream.handle).release()
+
+    passes_through()
+    clock.busy(driver.LEGACY, SECOND)
+    start, costs = clock.now(), []
+    for _ in range(10):
+        before = clock.now()
+        for _ in range(1000):
+            passes_through()
+        costs.append((clock.now() - before) / 1000)
+    assert clock.now() < start + SECOND
+    assert ad.memory_stats()["cuda:0"]["waiting_blocks"] >= 10_000
+    assert max(costs[1:]) < 1.1 * min(costs[1:]), costs
+    assert max(costs) < 20 * MICROSECOND, costs
+    driver.synchronize()
+    assert driver.soon(lambda: ad.collect() == 0)
+
+
+def test_the_host_is_idle_while_the_device_works() -> None:
+    """A result on the host is waited for asleep: few questions, and no long one."""
+    array = ad.from_arrow(pa.array(np.arange(1024, dtype="int32"))).to_device("cuda:0")
+    clock.busy(driver.LEGACY, 100 * MILLISECOND)
+    before, start = driver.calls(), clock.now()
+    array.to_device("cpu")
+    took = clock.now() - start
+    assert 100 * MILLISECOND <= took < 115 * MILLISECOND
+    slept = clock.total(clock.timeline(start), "sleep")
+    assert slept > 0.95 * took
+    assert driver.calls() - before < 300
+
+
+def test_an_upload_overlaps_the_copies_of_the_host_with_those_of_the_device() -> None:
+    data = pa.array(np.zeros(16 * MIB, dtype="float32"))
+    # The staging buffers are pinned once.
+    ad.from_arrow(data).to_device("cuda:0")
+    driver.synchronize()
+    start = clock.now()
+    moved = ad.from_arrow(data).to_device("cuda:0")
+    driver.synchronize()
+    took, lasted = clock.now() - start, clock.timeline(start)
+    copied = [one for one in lasted if one.what == "host copy"]
+    copies = [one for one in lasted if one.what == "copy"]
+    assert sum(one.bytes for one in copies) >= 64 * MIB
+    # All copies of the device but the last ones run while the host copies the next.
+    assert clock.together(copies, copied) > 0.7 * clock.total(copies, "copy")
+    assert took < 1.2 * clock.total(copied, "host copy")
+    del moved
+    gc.collect()
+
+
+@pytest.mark.parametrize("prefetch", [1, 2])
+def test_the_loader_overlaps_packing_with_its_copies(prefetch: int) -> None:
+    ad.warm_up("cuda:0")
+    loader = ad.Loader(table(64, 1 << 19), batch_size=8192, device="cuda", prefetch=prefetch)
+    start = clock.now()
+    for batch in loader:
+        del batch
+    driver.synchronize()
+    took, lasted = clock.now() - start, clock.timeline(start)
+    packing, copying = clock.total(lasted, "host copy"), clock.total(lasted, "copy")
+    assert packing
+    assert copying
+    assert took <= 1.1 * max(packing, copying), (took, packing, copying)
