@@ -11,10 +11,21 @@ from typing import Any
 
 NON_BLOCKING = 1
 PORTABLE = 1
+LAZY_PEER_ACCESS = 1
+NOT_SUPPORTED = 801
 
 Handle = ctypes.c_void_p
 Pointer = ctypes.c_uint64
 Size = ctypes.c_size_t
+
+
+class IpcHandle(ctypes.Structure):
+    """CUipcMemHandle, which is passed by value."""
+
+    _fields_ = (("reserved", ctypes.c_char * 64),)
+
+    def __bytes__(self) -> bytes:
+        return ctypes.string_at(ctypes.byref(self), ctypes.sizeof(self))
 
 
 class Driver:
@@ -32,7 +43,8 @@ class Driver:
         self.stream = stream.value
 
     def _call(self, name: str, *arguments: Any) -> None:
-        code = getattr(self.driver, name)(*arguments)
+        function = getattr(self.driver, name, None)
+        code = NOT_SUPPORTED if function is None else function(*arguments)
         if code:
             raise RuntimeError(f"{name} failed with code {code}")
 
@@ -54,6 +66,26 @@ class Driver:
         self._call("cuMemHostAlloc", ctypes.byref(address), Size(nbytes), ctypes.c_uint(PORTABLE))
         assert address.value is not None
         return address.value
+
+    def host_bytes(self, address: int, nbytes: int) -> ctypes.Array[ctypes.c_char]:
+        """Memory of the host at an address, for as long as it is there."""
+        return (ctypes.c_char * nbytes).from_address(address)
+
+    def handle(self, address: int) -> bytes:
+        """What another process opens memory by."""
+        handle = IpcHandle()
+        self._call("cuIpcGetMemHandle", ctypes.byref(handle), Pointer(address))
+        return bytes(handle)
+
+    def open_handle(self, handle: bytes) -> int:
+        """Memory of another process."""
+        address = Pointer()
+        opened = IpcHandle.from_buffer_copy(handle)
+        self._call("cuIpcOpenMemHandle_v2", ctypes.byref(address), opened, ctypes.c_uint(LAZY_PEER_ACCESS))
+        return address.value
+
+    def close_handle(self, address: int) -> None:
+        self._call("cuIpcCloseMemHandle", Pointer(address))
 
     def free_pinned(self, address: int) -> None:
         self._call("cuMemFreeHost", Handle(address))

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from record import Record, Unordered, expect_order
+from record import SMOKE, Record, Unordered, expect_order
 
 record = Record()
 ad: Any = record.need("arrow_dlpack")
@@ -17,7 +17,7 @@ cupy: Any = record.need("cupy", lambda cupy: cupy.zeros(1).get())
 np: Any = record.need("numpy")
 
 LONG = 400_000_000
-ROWS = 1 << 22
+ROWS = 1 << (10 if SMOKE else 22)
 BEFORE, BEHIND = 1, 2
 SLEEP = cupy.RawKernel(
     r"""extern "C" __global__ void sleep(long long cycles) {
@@ -104,5 +104,4 @@ def check_managed_memory() -> None:
         assert wrong(cupy.from_dlpack(ours)) == 0
 
 
-record.checks(globals())
-sys.exit(record.finish())
+sys.exit(record.run(globals()))

@@ -1,25 +1,19 @@
 """The kernels on random data: what they make on the device is what the same conversion makes of it on the host.
 
-Where compute-sanitizer is on the path, the same runs once more under each of its tools.
+With --few they run with fewer rows, as the section `sanitizer` has them.
 """
 
 from __future__ import annotations
 
 import itertools
-import os
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
 
-from record import Record
+from record import SMOKE, Record
 
 # Fewer rows where each access is checked, and fewer still where the driver is simulated.
-SMOKE = "--smoke" in sys.argv
 FEW = SMOKE or "--few" in sys.argv
-TOOLS = ("memcheck", "racecheck", "synccheck")
-SECONDS = 100
 INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 FLOATS = ["float16", "float32", "float64"]
 
@@ -80,6 +74,23 @@ def check_casts() -> None:
     for to in [*INTEGERS, *FLOATS]:
         for name, data in columns(nulls=True):
             same(f"{name} to {to}", data, dtype=to, nulls=1)
+
+
+def check_casts_at_the_bounds() -> None:
+    """The ends of every type into every other: the host and the device say the same of each."""
+    for name in [*INTEGERS, *FLOATS]:
+        info = np.iinfo(name) if name in INTEGERS else np.finfo(name)
+        near = [info.min, info.max, 0, 1, *([-1] if info.min < 0 else [])]
+        for value in [*near, *([0.5, -0.0, float("inf"), float("nan")] if name in FLOATS else [])]:
+            data = pa.array(np.full(40, value, name))
+            for to in [*INTEGERS, *FLOATS]:
+                outcomes = []
+                for source in (data, ad.from_arrow(data).to_device("cuda")):
+                    try:
+                        outcomes.append(bits(ad.to_tensor(source, dtype=to, copy=True).to_device("cpu")).tobytes())
+                    except ad.CastError as error:
+                        outcomes.append(str(error))
+                assert outcomes[0] == outcomes[1], f"{value} of {name} to {to}: {outcomes}"
 
 
 def check_casts_that_do_not_fit_are_refused() -> None:
@@ -153,6 +164,44 @@ def check_runs() -> None:
             same(f"{name} by {ends}", data[5:], nulls=1)
 
 
+PADS: list[dict[str, Any]] = [
+    {"pad": (1, None)},
+    {"pad": (1, None), "multiple_of": 8, "side": "left"},
+    {"pad": (1, 3), "truncate": "left"},
+    {"pad": (1, 4), "truncate": "right", "side": "left"},
+]
+
+
+def padded(name: str, data: Any, **keywords: Any) -> None:
+    """The matrix and its validity, against those of the host."""
+    expected = ad.to_ragged(data, **keywords)
+    made = ad.to_ragged(ad.from_arrow(data).to_device("cuda"), **keywords)
+    for ours, theirs in zip(made, expected, strict=True):
+        assert (ours.device.type, ours.dtype, ours.shape) == (2, theirs.dtype, theirs.shape), f"{name} {keywords}"
+        there = bits(ours.to_device("cpu"))
+        assert np.array_equal(there, bits(theirs)), f"{name} {keywords}: other elements than on the host"
+
+
+def check_rows_that_are_padded() -> None:
+    random = np.random.default_rng(5)
+    lengths = random.integers(0, 9, ROWS // 5)
+    offsets = np.concatenate([[0], lengths.cumsum()])
+    for name in ("bool", "int8", "int64", "float32"):
+        items = pa.array(random.integers(0, 2, offsets[-1]).astype(name), mask=random.random(offsets[-1]) < 0.2)
+        lists = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), items)
+        large = pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), items)
+        views = pa.ListViewArray.from_arrays(
+            pa.array(offsets[:-1][::-1].copy(), pa.int32()), pa.array(lengths[::-1].astype("int32")), items
+        )
+        for pad in PADS:
+            for kind, data in (("list", lists), ("large list", large), ("list view", views)):
+                padded(f"{kind} of {name}", data[3:], nulls=1, **pad)
+        padded(f"{name} as float64", lists, nulls=1, dtype="float64", **PADS[0])
+    text = pa.array(["x" * length for length in lengths])
+    for pad in PADS:
+        padded("text", text, **pad)
+
+
 def check_validity() -> None:
     for name, data in columns(nulls=True):
         made = ad.validity(ad.from_arrow(data).to_device("cuda"))
@@ -164,6 +213,42 @@ def check_bools_become_bits() -> None:
     tensor = ad.to_tensor(ad.from_arrow(data).to_device("cuda"))
     back = ad.to_arrow(ad.from_dlpack(tensor), type=pa.bool_()).to_device("cpu")
     assert pa.array(back).equals(data)
+
+
+def check_strided_tensors_are_gathered() -> None:
+    """Along and across rows, backwards, repeated, and permuted: by words of every size."""
+    random = np.random.default_rng(6)
+    for name in ("bool", "int8", "float16", "float32", "float64", "complex128"):
+        whole = random.integers(0, 2, (ROWS // 25, 25)).astype(name)
+        cube = whole[: ROWS // 50 * 2].reshape(-1, 2, 25)
+        parts = {
+            "every third": whole[::3],
+            "backwards": whole[::-1, ::-1],
+            "a column": whole[:, 3],
+            "some columns": whole[:, 1:24],
+            "transposed": whole[:, 2:23].T,
+            "permuted": cube[:, :, 1:].transpose(0, 2, 1),
+            "repeated": np.broadcast_to(whole[:, :1], whole.shape),
+        }
+        for part, view in parts.items():
+            made = ad.to_arrow(ad.from_dlpack(view).to_device("cuda"))
+            assert made.device.type == 2, part
+            assert pa.array(made.to_device("cpu")).equals(pa.array(ad.to_arrow(view))), f"{part} of {name}"
+
+
+def check_rows_are_split_into_columns() -> None:
+    random = np.random.default_rng(7)
+    for name in ("bool", "int8", "float16", "float32", "float64"):
+        for width in (1, 3, 16, 70):
+            rows = random.integers(0, 2, (ROWS // width, width)).astype(name)
+            valid = random.random(rows.shape) < 0.5
+            names = [f"c{index}" for index in range(width)]
+            there = ad.from_dlpack(rows).to_device("cuda")
+            for validity in (None, valid):
+                told = None if validity is None else ad.from_dlpack(validity).to_device("cuda")
+                made = pa.array(ad.to_arrow(there, names=names, validity=told).to_device("cpu"))
+                expected = pa.array(ad.to_arrow(rows, names=names, validity=validity))
+                assert made.equals(expected), f"{width} columns of {name}"
 
 
 MATRICES = {
@@ -198,32 +283,4 @@ def check_tables_of_chunks() -> None:
     assert np.array_equal(bits(made.to_device("cpu")), bits(ad.to_tensor(table, nulls=1)))
 
 
-def sanitized(tool: str) -> None:
-    """All of the above in a process that the tool watches."""
-    path = record.path.with_suffix(f".{tool}")
-    command = [
-        "compute-sanitizer",
-        "--tool",
-        tool,
-        "--error-exitcode",
-        "9",
-        sys.executable,
-        __file__,
-        str(path),
-        "--few",
-    ]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False, env=os.environ)
-    found = path.read_text() if path.exists() else "no results"
-    path.unlink(missing_ok=True)
-    if ran.returncode:
-        raise RuntimeError(f"status {ran.returncode}: {found[-600:]} {(ran.stdout + ran.stderr)[-1200:]}")
-
-
-record.checks(globals())
-if not FEW:
-    if shutil.which("compute-sanitizer"):
-        for tool in TOOLS:
-            record.check(f"compute-sanitizer, {tool}", lambda tool=tool: sanitized(tool))
-    else:
-        record.note("compute-sanitizer", "not on the path")
-sys.exit(record.finish())
+sys.exit(record.run(globals()))

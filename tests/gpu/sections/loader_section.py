@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from record import Record
+from record import SMOKE, Record
 
 # Smaller where only the section itself is tried.
-SCALE = 100 if "--smoke" in sys.argv else 1
+SCALE = 100 if SMOKE else 1
 ROWS, COLUMNS, BATCH = 1_000_000 // SCALE, 64, 65_536 // SCALE
 SMALL_COLUMNS, SMALL_BATCH = 10, 8_192 // SCALE
 THREADS = 4
@@ -45,8 +45,8 @@ def medians(*routes: Callable[[], object]) -> list[float]:
 
 
 def check_batches_are_those_of_the_cpu() -> None:
-    data = table(50_000, 7)
-    keywords = {"batch_size": 4096, "shuffle_buffer": 10_000, "seed": 1}
+    data = table(50_000 // SCALE, 7)
+    keywords = {"batch_size": 4096 // SCALE, "shuffle_buffer": 10_000 // SCALE, "seed": 1}
     for prefetch in (0, 2):
         cpu = [torch.from_dlpack(batch) for batch in ad.Loader(data, **keywords)]
         waits = ad._native._cuda_host_waits()
@@ -56,11 +56,11 @@ def check_batches_are_those_of_the_cpu() -> None:
 
 
 def check_held_batches_are_not_overwritten_on_a_stream_of_its_own() -> None:
-    data, stream = table(400_000 // SCALE, 16), torch.cuda.Stream()
-    cpu = [torch.from_dlpack(batch) for batch in ad.Loader(data, batch_size=2048)]
+    data, stream, size = table(400_000 // SCALE, 16), torch.cuda.Stream(), 2048 // SCALE
+    cpu = [torch.from_dlpack(batch) for batch in ad.Loader(data, batch_size=size)]
     held = {}
     with torch.cuda.stream(stream), ad.stream(stream):
-        for index, batch in enumerate(ad.Loader(data, batch_size=2048, device="cuda")):
+        for index, batch in enumerate(ad.Loader(data, batch_size=size, device="cuda")):
             batch.record_stream(stream)
             x = torch.from_dlpack(batch)
             for _ in range(20):
@@ -73,9 +73,9 @@ def check_held_batches_are_not_overwritten_on_a_stream_of_its_own() -> None:
 
 
 def check_page_locked_batches() -> None:
-    data = table(100_000 // SCALE, 5)
+    data, size = table(100_000 // SCALE, 5), 999 // SCALE
     for batch, expected in zip(
-        ad.Loader(data, batch_size=999, device="cuda_host"), ad.Loader(data, batch_size=999), strict=True
+        ad.Loader(data, batch_size=size, device="cuda_host"), ad.Loader(data, batch_size=size), strict=True
     ):
         assert np.array_equal(np.from_dlpack(batch), np.from_dlpack(expected))
 
@@ -83,7 +83,7 @@ def check_page_locked_batches() -> None:
 def check_a_loop_that_ends_early() -> None:
     data = table(200_000 // SCALE, 16)
     for _ in range(20):
-        for batch in ad.Loader(data, batch_size=1000, device="cuda", xp=torch):
+        for batch in ad.Loader(data, batch_size=1000 // SCALE, device="cuda", xp=torch):
             batch.sum()
             break
     torch.cuda.synchronize()
@@ -101,11 +101,11 @@ def figures(name: str, rows: int, columns: int, batch_size: int, target: float |
         return run
 
     pinned = torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
-    target = torch.empty(nbytes, dtype=torch.uint8, device="cuda")
+    on_device = torch.empty(nbytes, dtype=torch.uint8, device="cuda")
 
     def copies() -> None:
         for _ in range(rows // batch_size):
-            target.copy_(pinned, non_blocking=True)
+            on_device.copy_(pinned, non_blocking=True)
 
     # Packing into page-locked memory, and the same bytes by bare asynchronous copies.
     to_device, packing, copying, on_cpu = medians(loop("cuda"), loop("cuda_host"), copies, loop("cpu"))
@@ -118,7 +118,12 @@ def figures(name: str, rows: int, columns: int, batch_size: int, target: float |
     record.judge(f"loader to the lower of pack rate and copy rate, {name}", lower / to_device, target)
 
 
-record.checks(globals())
-figures("1e6 x 64 float32, batches of 65,536, 4 threads", ROWS, COLUMNS, BATCH, 0.9)
-figures("1e6 x 10 float32, batches of 8,192, 4 threads", ROWS, SMALL_COLUMNS, SMALL_BATCH, None)
-sys.exit(record.finish())
+def measure_large_batches() -> None:
+    figures("1e6 x 64 float32, batches of 65,536, 4 threads", ROWS, COLUMNS, BATCH, 0.9)
+
+
+def measure_small_batches() -> None:
+    figures("1e6 x 10 float32, batches of 8,192, 4 threads", ROWS, SMALL_COLUMNS, SMALL_BATCH, None)
+
+
+sys.exit(record.run(globals()))

@@ -16,6 +16,8 @@ from typing import Any
 
 # Of a failure that many may share, such as a driver's.
 MOST_TEXT = 2000
+# Tiny sizes, on a driver without a device: the figures mean nothing then.
+SMOKE = "--smoke" in sys.argv
 
 
 class Record:
@@ -28,7 +30,9 @@ class Record:
             "bundle": (Path(os.environ["GPU_BUNDLE"]) / "MANIFEST").read_text().splitlines(),
             "python": platform.python_version(),
             "device": _device(),
+            "smoke": SMOKE,
             "checks": {},
+            "seconds": {},
             "figures": {},
         }
         self._write()
@@ -67,11 +71,13 @@ class Record:
         """Runs a check. What it raises is its failure, and the next one runs."""
         self.found["checks"][name] = "did not end"
         self._write()
+        start = time.monotonic()
         try:
             test()
             outcome = "passed"
         except Exception:
             outcome = "failed: " + traceback.format_exc(limit=4)[-MOST_TEXT:]
+        self.found["seconds"][name] = round(time.monotonic() - start, 2)
         self._outcome(name, outcome)
 
     def _outcome(self, name: str, outcome: str) -> None:
@@ -79,11 +85,13 @@ class Record:
         print(f"  {name}: {outcome}", flush=True)
         self._write()
 
-    def checks(self, namespace: dict[str, Any]) -> None:
-        """Runs every function whose name begins with `check_`."""
+    def run(self, namespace: dict[str, Any]) -> int:
+        """Runs every function whose name begins with `check_` or `measure_`, as they stand in the file, and ends the
+        section. What one of them raises keeps none of the others from running."""
         for name, function in list(namespace.items()):
-            if name.startswith("check_"):
+            if name.startswith(("check_", "measure_")):
                 self.check(name.removeprefix("check_"), function)
+        return self.finish()
 
     def finish(self) -> int:
         failed = [name for name, outcome in self.found["checks"].items() if outcome != "passed"]

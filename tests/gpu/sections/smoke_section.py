@@ -1,29 +1,19 @@
-"""JAX and Numba, where they are installed: an array each way."""
+"""Libraries that need not be there: Numba, an array each way; cuDF, a column to torch and back."""
 
 from __future__ import annotations
 
-import os
+import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from record import Record
 
+CUDF_EXAMPLE = Path(__file__).with_name("cudf_interchange.py")
+
 record = Record()
 ad: Any = record.need("arrow_dlpack")
-# JAX takes most of the device's memory otherwise.
-os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-
-
-def jax_both_ways() -> None:
-    import jax
-    import jax.numpy as jnp
-
-    record.note("jax", jax.__version__)
-    array = jnp.arange(1000, dtype=jnp.float32)
-    ours = ad.from_dlpack(array)
-    assert ours.device.type == 2, f"JAX runs on {ours.device}"
-    assert (jnp.from_dlpack(ours) == array).all()
 
 
 def numba_both_ways() -> None:
@@ -37,6 +27,11 @@ def numba_both_ways() -> None:
     assert (cuda.as_cuda_array(ours).copy_to_host() == np.arange(1000)).all()
 
 
+def cudf_to_torch_and_back() -> None:
+    ran = subprocess.run([sys.executable, CUDF_EXAMPLE], capture_output=True, text=True, timeout=100, check=False)
+    assert ran.returncode == 0, (ran.stdout + ran.stderr)[-1500:]
+
+
 def check(name: str, library: str, test: Callable[[], None]) -> None:
     try:
         __import__(library)
@@ -46,6 +41,6 @@ def check(name: str, library: str, test: Callable[[], None]) -> None:
     record.check(name, test)
 
 
-check("jax both ways", "jax", jax_both_ways)
 check("numba both ways", "numba", numba_both_ways)
+check("cuDF to torch and back", "cudf", cudf_to_torch_and_back)
 sys.exit(record.finish())

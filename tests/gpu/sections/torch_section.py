@@ -7,18 +7,22 @@ show the first: only then would a missing wait show.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
-from record import Record, Unordered, expect_order
+from record import SMOKE, Record, Unordered, expect_order
 
 record = Record()
 ad: Any = record.need("arrow_dlpack")
+np: Any = record.need("numpy")
+pa: Any = record.need("pyarrow")
 torch: Any = record.need("torch", lambda torch: torch.zeros(1, device="cuda").item())
 
 # About 0.2 s on current devices: the reads of a check take a few milliseconds.
 LONG = 400_000_000
-ROWS = 1 << 22
+ROWS = 1 << (10 if SMOKE else 22)
+TURNS = 300 if SMOKE else 100_000
 BEFORE, BEHIND = 1, 2
 ENDED = "the kernel has ended by now: the host waited, or it is too short"
 # One pair for all, so that memory and kernels are there by the time of the checks: to get them may synchronise.
@@ -80,6 +84,52 @@ def check_the_host_does_not_wait() -> None:
     assert not PRODUCER.query(), ENDED
 
 
+def check_kernels_behind_the_producer() -> None:
+    """Columns that are late, packed into a matrix on the producer's stream."""
+
+    def read(cycles: int) -> int:
+        tensor = late(cycles=cycles)
+        with torch.cuda.stream(PRODUCER), ad.stream(PRODUCER):
+            made = ad.to_tensor(ad.to_arrow(ad.from_dlpack(tensor.view(2, ROWS // 2).t()), names=["a", "b"]))
+        with torch.cuda.stream(CONSUMER):
+            # Nobody may read the matrix without a wait: its memory is allocated in the order of the producer's stream.
+            back = torch.from_dlpack(made)
+            assert cycles == 1 or not PRODUCER.query(), ENDED
+            return wrong(back)
+
+    # The kernels are loaded by their first launch, which may wait for the device.
+    read(1)
+    torch.cuda.synchronize()
+    assert read(LONG) == 0
+
+
+def check_rows_of_a_wider_matrix() -> None:
+    """`out=` into some columns of a matrix, whose others stay what they are."""
+    host = np.arange(300 * 4, dtype="float32").reshape(4, 300)
+    batch = ad.from_arrow(pa.record_batch({f"c{index}": row for index, row in enumerate(host)})).to_device("cuda")
+    for width in range(4, 38, 11 if SMOKE else 1):
+        for first in {0, 1, width - 4}:
+            if first + 4 > width:
+                continue
+            whole = torch.full((300, width), -1, device="cuda", dtype=torch.float32)
+            ad.to_tensor(batch, out=whole[:, first : first + 4])
+            torch.cuda.synchronize()
+            expected = np.full((300, width), -1, "float32")
+            expected[:, first : first + 4] = host.T
+            assert np.array_equal(whole.cpu().numpy(), expected), f"4 of {width} columns from {first} on"
+
+
+def check_page_locked_memory_may_be_changed_after_the_copy() -> None:
+    """torch says CUDA_HOST of it, and its capsule says CPU: the copy has read it when the call returns."""
+    pinned = torch.full((ROWS,), BEHIND, dtype=torch.float32, pin_memory=True)
+    with torch.cuda.stream(PRODUCER), ad.stream(PRODUCER):
+        torch.cuda._sleep(LONG)
+        copied = ad.from_dlpack(pinned).to_device("cuda")
+        pinned.fill_(BEFORE)
+    with torch.cuda.stream(CONSUMER):
+        assert wrong(torch.from_dlpack(copied)) == 0
+
+
 def check_a_copy_on_a_stream() -> None:
     def read(cycles: int) -> int:
         tensor = late(cycles=cycles)
@@ -107,6 +157,12 @@ def check_to_the_cpu_is_complete_on_return() -> None:
 
 def reused_under_a_reader(named: bool) -> int:
     """Elements that a late reader finds overwritten, in memory that was let go of before it ran."""
+    # So that the allocator has no other block to give.
+    torch.cuda.synchronize()
+    end = time.monotonic() + 10
+    while ad.collect() and time.monotonic() < end:
+        time.sleep(0.001)
+    torch.cuda.empty_cache()
     with torch.cuda.stream(PRODUCER):
         tensor = torch.full((ROWS,), BEHIND, device="cuda", dtype=torch.float32)
         ours = ad.from_dlpack(tensor)
@@ -119,10 +175,15 @@ def reused_under_a_reader(named: bool) -> int:
         read.copy_(lent)
     if named:
         ours.record_stream(CONSUMER.cuda_stream)
+    address = tensor.data_ptr()
     del lent, ours, tensor
+    # Unless a reader is named, a release is behind no more than the work of the legacy default stream.
+    torch.cuda.default_stream().synchronize()
+    ad.collect()
     with torch.cuda.stream(PRODUCER):
         # The allocator gives the same memory at once, if it is free.
         again = torch.full((ROWS,), 9, device="cuda", dtype=torch.float32)
+    assert named or again.data_ptr() == address, "the memory did not come back while the reader was late"
     torch.cuda.synchronize()
     found = wrong(read)
     del again
@@ -139,15 +200,15 @@ def check_memory_does_not_grow() -> None:
     column = ad.to_arrow(ad.from_dlpack(torch.arange(1000, device="cuda")))
     torch.cuda.synchronize()
     before = (0, 0)
-    for turn in range(100_000):
+    for turn in range(TURNS):
         back = ad.to_arrow(ad.from_dlpack(torch.from_dlpack(ad.to_tensor(column))))
-        if turn == 1000:
+        if turn == TURNS // 100:
             torch.cuda.synchronize()
             before = (torch.cuda.mem_get_info()[0], torch.cuda.memory_allocated())
     del back
     torch.cuda.synchronize()
     lost = before[0] - torch.cuda.mem_get_info()[0]
-    record.figure("device memory lost by 99,000 round trips, in bytes", lost)
+    record.figure(f"device memory lost by {TURNS - TURNS // 100} round trips, in bytes", lost)
     assert lost <= 1 << 20
     assert torch.cuda.memory_allocated() <= before[1]
 
@@ -177,5 +238,4 @@ def check_a_captured_stream_waits_for_nothing_outside() -> None:
     assert total.item() == BEHIND * ROWS
 
 
-record.checks(globals())
-sys.exit(record.finish())
+sys.exit(record.run(globals()))

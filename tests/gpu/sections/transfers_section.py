@@ -1,9 +1,5 @@
 """Transfers and conversions on a device against bare copies and fills, and against torch: ratios of medians in one
-process, the routes taking turns.
-
-With --smoke sizes are tiny, torch works on the CPU where it is installed, and the numbers mean nothing: so the section
-is tried on a driver without a device.
-"""
+process, the routes taking turns."""
 
 from __future__ import annotations
 
@@ -15,9 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from bare import Driver
-from record import Record
+from record import SMOKE, Record
 
-SMOKE = "--smoke" in sys.argv
 ROWS, COLUMNS = (130, 5) if SMOKE else (1_000_000, 64)
 FEW_COLUMNS = 4
 MANY_ROWS, MANY_COLUMNS = (10, 20) if SMOKE else (1_000, 1_000)
@@ -35,15 +30,7 @@ record = Record()
 ad: Any = record.need("arrow_dlpack")
 np: Any = record.need("numpy")
 pa: Any = record.need("pyarrow")
-if SMOKE:
-    try:
-        import torch
-    except ImportError:
-        torch: Any = None  # type: ignore[no-redef]
-else:
-    torch = record.need("torch", lambda torch: torch.zeros(1, device="cuda").item())
-TORCH_DEVICE = "cpu" if SMOKE else "cuda"
-record.note("smoke", SMOKE)
+torch: Any = record.need("torch", lambda torch: torch.zeros(1, device="cuda").item())
 driver = Driver()
 
 
@@ -124,60 +111,58 @@ class Bare:
 def to_the_device(name: str, rows: int, columns: int, judged: bool) -> None:
     """From page-locked and from ordinary memory, against the bare copy and against torch."""
     batch, nbytes = batch_of(rows, columns), rows * columns * 4
+    tensors = [torch.from_numpy(np.from_dlpack(batch.column(index)).copy()) for index in range(columns)]
     pinned, bare = batch.to_device("cuda_host"), Bare(nbytes)
     routes: list[Route] = [
         lambda: pinned.to_device("cuda", stream=driver),
         bare.up,
         lambda: batch.to_device("cuda", stream=driver, threads=THREADS),
         lambda: batch.to_device("cuda", stream=driver, threads=1),
+        lambda: [tensor.to("cuda") for tensor in tensors],
     ]
-    if torch is not None:
-        tensors = [torch.from_numpy(np.from_dlpack(batch.column(index)).copy()) for index in range(columns)]
-        routes.append(lambda: [tensor.to(TORCH_DEVICE) for tensor in tensors])
-    from_pinned, copied, from_pageable, alone, *theirs = medians(*routes)
+    from_pinned, copied, from_pageable, alone, theirs = medians(*routes)
     rate(f"bare cuMemcpyAsync to the device, {name}", nbytes, copied)
     record.judge(f"pinned {name} to the device, to the bare copy", copied / from_pinned, 0.95 if judged else None)
     record.figure(
         f"pageable {name} to the device, {THREADS} threads, to the bare copy", round(copied / from_pageable, 3)
     )
     record.figure(f"pageable {name} to the device, 1 thread, to the bare copy", round(copied / alone, 3))
-    if theirs:
-        record.figure(f"pageable {name}, torch per column, to the bare copy", round(copied / theirs[0], 3))
-        record.figure(f"pageable {name} to the device, 1 thread, to torch per column", round(theirs[0] / alone, 3))
-        record.figure(
-            f"pageable {name} to the device, {THREADS} threads, to torch per column",
-            round(theirs[0] / from_pageable, 3),
-        )
-        # In time: the longer of a third of torch's and 1.25 of the copy's.
-        lower = max(theirs[0] / 3, copied / 0.8)
-        record.judge(
-            f"pageable {name} to the device, {THREADS} threads, to the lower of 3 x torch and 0.8 x the bare copy",
-            lower / from_pageable,
-            1.0 if judged else None,
-        )
+    record.figure(f"pageable {name}, torch per column, to the bare copy", round(copied / theirs, 3))
+    record.figure(f"pageable {name} to the device, 1 thread, to torch per column", round(theirs / alone, 3))
+    record.figure(
+        f"pageable {name} to the device, {THREADS} threads, to torch per column",
+        round(theirs / from_pageable, 3),
+    )
+    # In time: the longer of a third of torch's and 1.25 of the copy's.
+    lower = max(theirs / 3, copied / 0.8)
+    record.judge(
+        f"pageable {name} to the device, {THREADS} threads, to the lower of 3 x torch and 0.8 x the bare copy",
+        lower / from_pageable,
+        1.0 if judged else None,
+    )
     bare.close()
 
 
-def many_columns() -> None:
+def measure_large() -> None:
+    to_the_device(f"{ROWS} x {COLUMNS} float32", ROWS, COLUMNS, judged=True)
+
+
+def measure_many_columns() -> None:
     """As they come from the host until all are complete on the device."""
     name, batch = f"{MANY_COLUMNS} columns x {MANY_ROWS} float32", batch_of(MANY_ROWS, MANY_COLUMNS)
-    routes: list[Route] = [lambda: batch.to_device("cuda", stream=driver)]
-    if torch is not None:
-        tensors = [torch.from_numpy(np.from_dlpack(batch.column(index)).copy()) for index in range(MANY_COLUMNS)]
-        routes += [
-            lambda: ad.to_tensors(batch, device=TORCH_DEVICE, xp=torch),
-            lambda: [tensor.to(TORCH_DEVICE, non_blocking=True) for tensor in tensors],
-        ]
-    as_batch, *others = medians(*routes)
+    tensors = [torch.from_numpy(np.from_dlpack(batch.column(index)).copy()) for index in range(MANY_COLUMNS)]
+    as_batch, as_tensors, theirs = medians(
+        lambda: batch.to_device("cuda", stream=driver),
+        lambda: ad.to_tensors(batch, device="cuda", xp=torch),
+        lambda: [tensor.to("cuda", non_blocking=True) for tensor in tensors],
+    )
     record.figure(f"{name} to the device as a batch, us", round(as_batch * 1e6, 1))
-    if others:
-        as_tensors, theirs = others
-        record.figure(f"{name}, torch per column, us", round(theirs * 1e6, 1))
-        record.judge(f"{name} as a device batch, torch per column to ours", theirs / as_batch, 10)
-        record.judge(f"{name} as torch tensors, torch per column to ours", theirs / as_tensors, 5)
+    record.figure(f"{name}, torch per column, us", round(theirs * 1e6, 1))
+    record.judge(f"{name} as a device batch, torch per column to ours", theirs / as_batch, 10)
+    record.judge(f"{name} as torch tensors, torch per column to ours", theirs / as_tensors, 5)
 
 
-def packing() -> None:
+def measure_packing() -> None:
     """To a row-major matrix on the device, against a copy there that reads and writes as many bytes."""
     cases = [(COLUMNS, False, 0.8), (FEW_COLUMNS, False, 0.6), (COLUMNS, True, 0.6)]
     for columns, nulls, target in cases:
@@ -207,7 +192,7 @@ def packing() -> None:
             driver.free(memory)
 
 
-def unpacking() -> None:
+def measure_unpacking() -> None:
     name = f"bits to bool, {BITS}"
     bits = np.random.default_rng(0).integers(0, 256, -(-BITS // 8), dtype="uint8")
     column = pa.Array.from_buffers(pa.bool_(), BITS, [None, pa.py_buffer(bits)], null_count=0)
@@ -223,7 +208,7 @@ def unpacking() -> None:
     driver.free(output)
 
 
-def to_the_host() -> None:
+def measure_to_the_host() -> None:
     name, nbytes = f"{ROWS} x {COLUMNS} float32", ROWS * COLUMNS * 4
     batch, bare = batch_of(ROWS, COLUMNS).to_device("cuda", stream=driver), Bare(nbytes)
     ours, copied = medians(lambda: batch.to_device("cuda_host", stream=driver), bare.down)
@@ -232,15 +217,8 @@ def to_the_host() -> None:
     bare.close()
 
 
-def large() -> None:
-    to_the_device(f"{ROWS} x {COLUMNS} float32", ROWS, COLUMNS, judged=True)
-
-
-def small() -> None:
+def measure_small() -> None:
     to_the_device(f"{SMALL_ROWS} x {SMALL_COLUMNS} float32", SMALL_ROWS, SMALL_COLUMNS, judged=False)
 
 
-# A row that fails leaves the others.
-for rows in (large, many_columns, packing, unpacking, to_the_host, small):
-    record.check(f"measured: {rows.__name__}", rows)
-sys.exit(record.finish())
+sys.exit(record.run(globals()))
