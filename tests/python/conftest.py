@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import free_threading
 import leaks
 import pytest
 
@@ -23,6 +24,7 @@ if INTEROP == "light":
     # Also where another library would import it on the side.
     sys.modules["torch"] = None  # type: ignore[assignment]
 
+free_threading.stand_in()
 
 # Who is started in the background by a shell ignores this signal, and so do the processes that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -65,6 +67,9 @@ def pytest_collection_finish() -> None:
 
 def pytest_sessionfinish() -> None:
     gc.unfreeze()
+    # A library that needs the lock can bring it back when it is imported, unless this variable forbids it.
+    if os.environ.get("PYTHON_GIL") == "0":
+        assert not sys._is_gil_enabled()
 
 
 @pytest.fixture(autouse=True)

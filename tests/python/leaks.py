@@ -13,6 +13,7 @@ import numpy as np
 import producers
 import pyarrow as pa
 from arrow_dlpack import _native
+from free_threading import is_missing
 
 # Seconds: threads of a reader or a loader may let go a moment after the last batch.
 PATIENCE = 1.0
@@ -61,7 +62,7 @@ class Watch:
 
     def _found(self, of_pyarrow_alone: bool) -> list[str]:
         # References that polars could not drop while it was not attached wait for its next call.
-        if polars := sys.modules.get("polars"):
+        if (polars := sys.modules.get("polars")) and not is_missing("polars"):
             polars.Series([0]).len()
         pyarrow = {"pyarrow's": pa.total_allocated_bytes() - self.pyarrow}
         own = {} if of_pyarrow_alone else self._own()

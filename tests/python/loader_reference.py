@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
+import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -204,8 +207,28 @@ def rows_of(batch: Any) -> list[int]:
     return matrix[:, 0].tolist()
 
 
+def settle_before_fork() -> None:
+    """Waits until all other threads sleep.
+
+    A child of CPython 3.11 waits for ever for a lock of the runtime if another thread was making or deleting its thread
+    state: PyOS_AfterFork_Child takes that lock before it makes it anew.
+    """
+    looks, end = 0, time.monotonic() + 10
+    while looks < 3 and time.monotonic() < end and sys.platform == "linux":
+        tasks = [task for task in os.listdir("/proc/self/task") if int(task) != threading.get_native_id()]
+        try:
+            stats = [Path(f"/proc/self/task/{task}/stat").read_text() for task in tasks]
+        except FileNotFoundError:
+            continue
+        # The name before the state is in brackets, and may have any character.
+        looks = looks + 1 if all(stat.rpartition(")")[2].split()[0] == "S" for stat in stats) else 0
+        time.sleep(0.001)
+
+
 def loader_threads() -> int:
-    """How many threads of loaders this process has."""
+    """How many threads of loaders this process has; 0 where the system does not tell the names of threads as files."""
+    if sys.platform != "linux":
+        return 0
 
     def count() -> int:
         return sum(thread_name(task) == LOADER for task in os.listdir("/proc/self/task"))

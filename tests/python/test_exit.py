@@ -7,6 +7,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from free_threading import IS_FREE_THREADED
 
 PRELUDE = """
 import sys
@@ -186,7 +187,8 @@ def check(code: str):
     code = PRELUDE.format(here=str(Path(__file__).parent)) + textwrap.dedent(code) + "\nprint('done', flush=True)\n"
     # Development mode, so that what goes wrong at exit is not passed over. But not its allocator beside daemon threads:
     # CPython's take_gil reads the state of one that finalisation may just have freed, and the fill makes it a fault.
-    environment = {**os.environ, "PYTHONMALLOC": "pymalloc"} if "daemon=True" in code else None
+    allocator = "mimalloc" if IS_FREE_THREADED else "pymalloc"
+    environment = {**os.environ, "PYTHONMALLOC": allocator} if "daemon=True" in code else None
     command = [sys.executable, "-X", "dev", "-W", "ignore", "-c", code]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert (result.returncode, result.stdout) == (0, "done\n"), result.stderr
