@@ -19,14 +19,16 @@ CUDA_SCHEDULES ?= lazy,eager,random:1
 SLOW ?=
 # 1: `make audit` asks the database of advisories, too.
 ADVISORIES ?=
-# How long `make fuzz` runs each of its targets.
+# How long `make fuzz` runs each of its targets, and `make soak` all of its rounds.
 SECONDS ?= 60
+# A free-threaded CPython from 3.14; `make release` adds a wheel for it where one is named.
+PYTHON_FREE ?=
 # Passed to every cargo command, such as --locked.
 CARGO_FLAGS ?=
 
 comma := ,
 VENV := .venv
-BIN := $(VENV)/bin
+BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 STAMPS := $(VENV)/stamps
 REQUIREMENTS := python/requirements
 LINTED_PYTHON := python tests/python tests/peers tests/cuda tests/gpu tests/ptx fuzz/corpus.py $(wildcard examples benches) .ci
@@ -38,23 +40,48 @@ EXTENSIONS := examples/pyclass $(dir $(wildcard tests/python/extensions/*/Cargo.
 EXAMPLE_CRATES := candle datafusion polars-lazy
 EXAMPLE_MANIFESTS := $(EXAMPLE_CRATES:%=examples/%/Cargo.toml)
 
-ASAN_TARGET_DIR ?= target/asan
-TSAN_TARGET_DIR ?= target/tsan
-# What threads share: exported streams, lent memory, blocks that are kept, the loader, deferred frees. The lib has tests of the last three.
-TSAN_TESTS ?= --lib --test ownership --test ragged --test matrix
-TSAN_FILTER ?= loader alloc stream_order threads streams overlapping exchange changing
+SANITIZED_TARGET := x86_64-unknown-linux-gnu
 # Refused allocations are errors here, not faults.
 SANITIZED := allocator_may_return_null=1:detect_stack_use_after_return=1
+ASAN_TARGET_DIR ?= target/asan
+WITH_ASAN = RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=$(ASAN_TARGET_DIR) ASAN_OPTIONS=$(SANITIZED)
+# The Python tests of structs, capsules and memory that somebody else made wrong, or changes.
+ASAN_PYTHON ?= test_hostile_arrow.py test_hostile_dlpack.py test_types_hostile.py test_capsules.py test_lent_memory.py \
+	test_streams_overlapping.py test_exchange_arrays.py
+TSAN_TARGET_DIR ?= target/tsan
+WITH_TSAN = RUSTFLAGS=-Zsanitizer=thread CARGO_TARGET_DIR=$(TSAN_TARGET_DIR) TSAN_OPTIONS=allocator_may_return_null=1:halt_on_error=1
+# What threads share: exported objects, lent memory, blocks that are kept, channels, the loader, deferred frees.
+TSAN_TESTS ?= --lib --test sharing --test asynchronous --test ownership --test ragged --test matrix
+TSAN_FILTER ?= loader alloc stream_order transfer export threads streams overlapping exchange changing channel
 MIRI_TARGET_DIR ?= target/miri
-MIRI_CHECKS := -Zmiri-disable-isolation -Zmiri-permissive-provenance -Zmiri-symbolic-alignment-check
-# Tests that Miri runs in minutes; the others are of whole conversions.
-MIRI_TESTS ?= --lib --test ownership
+# Both rules of aliasing that Rust may choose from.
+MIRI_MODELS ?= stacked tree
+MIRI_stacked := -Zmiri-permissive-provenance
+MIRI_tree := -Zmiri-permissive-provenance -Zmiri-tree-borrows
+MIRI_TESTS ?= --lib --test ownership --test sharing --test ragged
+WITH_MIRI = MIRIFLAGS='-Zmiri-disable-isolation -Zmiri-symbolic-alignment-check $(MIRI_$*)' PROPTEST_CASES=2 RUST_BACKTRACE=0 \
+	CARGO_TARGET_DIR=$(MIRI_TARGET_DIR)
+# How long the campaign runs each fuzz target; two hours each are a whole one.
+CAMPAIGN_SECONDS ?= 600
+CAMPAIGN ?= asan tsan miri test-windows test-musl fuzz soak
+# Those besides Linux with glibc whose wheels the release workflow makes.
+PLATFORMS ?= x86_64-pc-windows-msvc aarch64-apple-darwin x86_64-apple-darwin x86_64-unknown-linux-musl
 AARCH64 := aarch64-unknown-linux-gnu
 AARCH64_QEMU := qemu-aarch64-static
 AARCH64_LINKER := aarch64-linux-gnu-gcc
 AARCH64_TESTS ?= --lib -- convert:: alloc:: arrow::
+WINDOWS := x86_64-pc-windows-gnu
+WINDOWS_LINKER := x86_64-w64-mingw32-gcc
+# Debian has it in no folder of the PATH.
+WINE ?= $(firstword $(shell command -v wine64) /usr/lib/wine/wine64)
+# The test that is left out starts cargo, which is no program of Windows here.
+WINDOWS_TESTS ?= --lib --tests -- --skip parquet_to_tensors
+MUSL := x86_64-unknown-linux-musl
+MUSL_TESTS ?= --lib --tests
+FREE := $(CARGO_TARGET)/free-threaded
 FUZZ_VERSION := 0.13.1
 DENY_VERSION := 0.20.2
+AUDITABLE_VERSION := 0.7.7
 # The release that reads the JSON of rustdoc 1.95; .ci/public_api.py says which format that is.
 PUBLIC_API_VERSION := 0.52.0
 # The most that deflate can: 0.7 % off the packed extension module against level 6.
@@ -67,9 +94,16 @@ SKIP_WAITS := $(abspath $(CARGO_TARGET))/skip-waits
 FUZZ_TOOLS := $(CARGO_TARGET)/cargo-fuzz-$(FUZZ_VERSION)
 PUBLIC_API_TOOLS := $(CARGO_TARGET)/cargo-public-api-$(PUBLIC_API_VERSION)
 DENY_TOOLS := $(CARGO_TARGET)/cargo-deny-$(DENY_VERSION)
+AUDITABLE_TOOLS := $(CARGO_TARGET)/cargo-auditable-$(AUDITABLE_VERSION)
+# A build whose library lists the crates that it is made of.
+AUDITABLE = CARGO='$(CURDIR)/.ci/auditable.sh' PATH='$(CURDIR)/$(BIN)':'$(AUDITABLE_TOOLS)/bin':"$$PATH"
 FUZZ_TARGETS ?= arrow_array arrow_device arrow_schema arrow_stream dlpack uses conversions options loader differential
 # What the fuzzers find goes on here; fuzz/corpus has the part of it that is kept.
 FUZZ_CORPUS := $(abspath $(CARGO_TARGET))/fuzz-corpus
+# Only this package counts what a case reaches: libFuzzer reads all counters after each case, and arrow-rs has most of them. Long stacks of
+# allocations and a look for uses of a returned frame take half of the time of a small case; `make asan` has both, and the kept cases.
+FUZZ_ASAN := allocator_may_return_null=1:detect_stack_use_after_return=0:malloc_context_size=1
+WITH_FUZZ = RUSTC_BOOTSTRAP=1 RUSTC_WRAPPER=$(abspath fuzz/rustc.sh) ASAN_OPTIONS=$(FUZZ_ASAN)
 FUZZ_LIMITS := -max_len=192 -timeout=20 -rss_limit_mb=4096 -malloc_limit_mb=100000000
 
 GPU_BUNDLE := dist/gpu
@@ -77,6 +111,10 @@ RELEASE := dist/release
 REPRODUCED := $(abspath $(CARGO_TARGET))/reproduced
 # The oldest glibc that the released wheel runs on: that of 2014.
 MANYLINUX := manylinux_2_17
+# Alpine 3.13 of 2021 and newer.
+MUSLLINUX := musllinux_1_2
+# The oldest macOS that the wheels run on, of 2020: the first for Apple silicon.
+MACOS := 11.0
 
 # One interpreter for every build, so that none undoes another's cache.
 export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
@@ -107,7 +145,7 @@ BENCH_SETS := bench $(if $(filter full,$(INTEROP)),bench-heavy)
 DEMO_SETS := demo $(if $(filter torch,$(FRAMEWORK)),demo-torch)
 
 .PHONY: help demo examples test test-rust test-polars test-python test-cuda test-ptx ptx cubins test-simulated-cuda simulated-cuda prove-waits cuda-times gpu-bundle peers interop
-.PHONY: asan tsan miri test-aarch64 fuzz fuzz-corpus lint public-api check-versions audit bench wheel reproducible release clean
+.PHONY: test-free-threaded soak asan asan-rust asan-python asan-slice tsan miri miri-toolchain miri-stacked miri-tree campaign test-aarch64 test-windows test-musl check-platforms fuzz fuzz-corpus lint public-api check-versions audit bench wheel reproducible release release-native release-musl clean
 # Two installs into one environment at once would break it.
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -126,10 +164,14 @@ help:
 	@echo 'make simulated-cuda  a CUDA driver on host memory that reports races, in target/simulated-cuda/'
 	@echo 'make peers   the suites of NumPy, pyarrow and pandas through the package  (ARRAY_API_TESTS=<a checkout>)'
 	@echo 'make interop the tests against each library, in environments of their own  (INTEROP=full|light)'
-	@echo 'make asan    the Rust tests under AddressSanitizer and LeakSanitizer'
+	@echo 'make test-free-threaded  the Python tests on free-threaded Python  (PYTHON_FREE=python3.14t)'
+	@echo 'make soak    conversions and epochs for SECONDS=60 that may leave nothing behind'
+	@echo 'make asan    the Rust tests under AddressSanitizer and LeakSanitizer, then the Python tests of hostile input; make asan-slice is CI'\''s part'
 	@echo 'make tsan    the Rust tests of what threads share under ThreadSanitizer  (needs a nightly toolchain)'
-	@echo 'make miri    the Rust tests under Miri, where a nightly toolchain has it'
+	@echo 'make miri    the Rust tests under Miri, with both models of aliasing  (MIRI_MODELS=tree MIRI_TESTS="--lib -- loader")'
+	@echo 'make campaign   these three, the tests for Windows and musl, then every fuzz target and the soak for CAMPAIGN_SECONDS=600 each; says what passed'
 	@echo 'make test-aarch64  the Rust tests of kernels and memory for AArch64 under qemu  (AARCH64_TESTS=--test ownership)'
+	@echo 'make test-windows  the Rust tests for Windows under Wine; make test-musl  those for Linux with musl'
 	@echo 'make fuzz    every fuzz target for SECONDS=60 each  (FUZZ_TARGETS=options)'
 	@echo 'make fuzz-corpus    keeps in fuzz/corpus what make fuzz has found'
 	@echo 'make lint    formatting, clippy, docs, types, licences, the public API'
@@ -223,7 +265,7 @@ prove-waits: $(STAMPS)/build $(STAMPS)/test simulated-cuda
 	$(BIN)/pip install --quiet --no-deps --target $(SKIP_WAITS)/site $(SKIP_WAITS)/wheel/*.whl
 	PYTHONPATH=$(SKIP_WAITS)/site $(BIN)/python tests/cuda/run.py --prove-waits --cargo-flags='$(CARGO_FLAGS)'
 
-# By modelled costs, so the figures are the same on every machine.
+# By modelled costs: the figures of the first use are the same in every run. The others differ a little by when the reaper runs.
 cuda-times: $(STAMPS)/installed $(STAMPS)/test simulated-cuda
 	$(BIN)/python tests/cuda/times.py
 
@@ -234,44 +276,128 @@ peers: $(STAMPS)/installed $(STAMPS)/test $(STAMPS)/peers
 interop: $(STAMPS)/wheel
 	$(BIN)/python tests/python/interop/run.py $(if $(filter light,$(INTEROP)),--light)
 
+# The stable ABI has no free-threaded form before 3.15, so the extension is built for this one version, in debug. Libraries that have
+# no wheel for it are not installed: the tests that use them are skipped, and say so. Extensions of other crates are built by test-python.
+test-free-threaded:
+	@command -v '$(PYTHON_FREE)' >/dev/null || { \
+		echo 'LEFT OUT: the tests on free-threaded Python (pass PYTHON_FREE=<a free-threaded CPython from 3.14>)'; exit 1; }
+	@$(PYTHON_FREE) -c 'import sys, sysconfig; sys.exit(None if sysconfig.get_config_var("Py_GIL_DISABLED") else "error: $(PYTHON_FREE) is not free-threaded")'
+	rm -rf $(FREE)/wheel
+	$(PYTHON_FREE) -m venv $(FREE)/venv
+	$(FREE)/venv/bin/pip install --quiet --constraint $(REQUIREMENTS)/constraints.txt maturin \
+		$$(sed -E '/^(#|-|polars$$|duckdb$$)/d' $(REQUIREMENTS)/test.txt)
+	PYO3_PYTHON=$(FREE)/venv/bin/python $(FREE)/venv/bin/maturin build $(CARGO_FLAGS) --target-dir $(FREE)/build \
+		--manifest-path python/Cargo.toml --interpreter $(FREE)/venv/bin/python --out $(FREE)/wheel
+	$(FREE)/venv/bin/pip install --quiet --force-reinstall --no-deps $(FREE)/wheel/*.whl
+	PYTHON_GIL=0 ARROW_DLPACK_INTEROP=light $(FREE)/venv/bin/python -m pytest $(IN_PARALLEL) tests/python --ignore tests/python/extensions
+	@echo 'LEFT OUT: the tests against torch, and those of extension modules of other crates'
+
+soak: $(STAMPS)/installed $(STAMPS)/test
+	$(BIN)/python tests/python/soak.py --seconds $(SECONDS)
+
 # A target folder of its own, as the flags are others. Doctests cannot be linked with the sanitizer's runtime.
-asan:
-	RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=$(ASAN_TARGET_DIR) ASAN_OPTIONS=$(SANITIZED) \
-		cargo test $(CARGO_FLAGS) --package arrow-dlpack --target x86_64-unknown-linux-gnu --lib --tests
+asan: asan-rust asan-python
+
+asan-rust:
+	$(WITH_ASAN) cargo test $(CARGO_FLAGS) --package arrow-dlpack --target $(SANITIZED_TARGET) --lib --tests
+
+# The interpreter is not instrumented, so the runtime is loaded before it. Its memory and the libraries' that lives until the exit would all
+# be leaks: LeakSanitizer is left to the Rust tests. Python's own blocks come from malloc, so that reads behind one are seen.
+asan-python: $(STAMPS)/test
+	$(WITH_ASAN) cargo build $(CARGO_FLAGS) --package arrow-dlpack-python --target $(SANITIZED_TARGET)
+	@rm -rf $(ASAN_TARGET_DIR)/site && mkdir -p $(ASAN_TARGET_DIR)/site && cp -R python/arrow_dlpack $(ASAN_TARGET_DIR)/site/
+	@cp $(ASAN_TARGET_DIR)/$(SANITIZED_TARGET)/debug/lib_native.so $(ASAN_TARGET_DIR)/site/arrow_dlpack/_native.abi3.so
+	LD_PRELOAD=$$($(CC) -print-file-name=libasan.so) ASAN_OPTIONS=$(SANITIZED):detect_leaks=0 PYTHONMALLOC=malloc \
+		PYTHONPATH=$(abspath $(ASAN_TARGET_DIR))/site ARROW_DLPACK_INTEROP=light \
+		$(BIN)/python -m pytest -p no:cacheprovider $(addprefix tests/python/,$(ASAN_PYTHON))
 
 # ThreadSanitizer has to see the standard library's locks, so that is built too: by a nightly compiler, with its source.
 tsan:
 	@command -v rustup >/dev/null && rustup component add rust-src --toolchain nightly >/dev/null 2>&1 || { \
 		echo 'LEFT OUT: ThreadSanitizer (it needs a nightly toolchain with rust-src: rustup toolchain install nightly --component rust-src)'; exit 1; }
-	RUSTFLAGS=-Zsanitizer=thread CARGO_TARGET_DIR=$(TSAN_TARGET_DIR) TSAN_OPTIONS=allocator_may_return_null=1:halt_on_error=1 \
-		cargo +nightly test $(CARGO_FLAGS) -Zbuild-std --package arrow-dlpack --target x86_64-unknown-linux-gnu $(TSAN_TESTS) -- $(TSAN_FILTER)
+	$(WITH_TSAN) cargo +nightly test $(CARGO_FLAGS) -Zbuild-std --package arrow-dlpack --features async --target $(SANITIZED_TARGET) \
+		$(TSAN_TESTS) -- $(TSAN_FILTER)
 
-# Miri interprets the tests that need no other library's code: pointers, aliasing (Stacked Borrows), alignment, data races.
-# It has no vectors of AVX, so the kernels are the portable ones. Memory that a static holds until the end is no leak.
-miri:
+# Miri interprets the tests that need no other library's code: pointers, aliasing, alignment, data races, leaks. It has no vectors of AVX, so
+# the kernels are the portable ones. Memory that a static holds until the end is no leak.
+miri: $(MIRI_MODELS:%=miri-%)
+
+miri-toolchain:
 	@command -v rustup >/dev/null && rustup component add miri rust-src --toolchain nightly >/dev/null 2>&1 || { \
 		echo 'LEFT OUT: Miri (it needs a nightly toolchain with miri: rustup toolchain install nightly --component miri,rust-src)'; exit 1; }
-	MIRIFLAGS='$(MIRI_CHECKS)' PROPTEST_CASES=2 RUST_BACKTRACE=0 CARGO_TARGET_DIR=$(MIRI_TARGET_DIR) \
-		cargo +nightly miri test $(CARGO_FLAGS) --package arrow-dlpack $(MIRI_TESTS)
+
+$(addprefix miri-,stacked tree): miri-%: miri-toolchain
+	$(WITH_MIRI) cargo +nightly miri test $(CARGO_FLAGS) --package arrow-dlpack $(MIRI_TESTS)
+
+# What every change has to pass: the cases that the fuzzers kept, in a minute or two of two cores.
+asan-slice:
+	@if [ "$$(uname -s) $$(uname -m)" = 'Linux x86_64' ]; then \
+		set -x; $(WITH_ASAN) cargo test $(CARGO_FLAGS) --package arrow-dlpack --target $(SANITIZED_TARGET) --test hostile -- corpus::; \
+	else echo 'LEFT OUT: the slice of AddressSanitizer (only on Linux on x86-64)'; fi
+
+# Everything that looks for faults without being told where. A failure does not stop the rest: the last lines say what passed.
+campaign:
+	@failed=; report=; \
+	for step in $(CAMPAIGN); do \
+		start=$$(date +%s); \
+		if $(MAKE) --no-print-directory $$step CARGO_FLAGS='$(CARGO_FLAGS)' SECONDS=$(CAMPAIGN_SECONDS); then end=passed; \
+		else end='FAILED OR LEFT OUT'; failed=1; fi; \
+		report="$$report\n$$end  $$step  $$(($$(date +%s) - start)) s"; \
+	done; \
+	printf "The campaign:$$report\n"; test -z "$$failed"
+
+# The library and the extension as other systems have them: their types, and no warning. Linking takes their tools; nothing runs.
+check-platforms: $(STAMPS)/venv
+	@for target in $(PLATFORMS); do \
+		if ! test -d "$$(rustc --print sysroot)/lib/rustlib/$$target"; then \
+			echo "LEFT OUT: the check for $$target (rustup target add $$target)"; exit 1; \
+		fi; \
+	done
+	for target in $(PLATFORMS); do \
+		RUSTFLAGS='-D warnings' cargo check $(CARGO_FLAGS) --target-dir $(CARGO_TARGET)/platforms --target $$target \
+			--package arrow-dlpack --package arrow-dlpack-python --features arrow-dlpack/async,arrow-dlpack/ndarray || exit 1; \
+	done
+
+# $(call require,WHAT,COMMAND=PACKAGE ...,TARGET): fails, and says what to install, without these commands of Debian's packages or rustup's target.
+define require
+@lacks=; \
+	for tool in $(2); do \
+		command -v "$${tool%=*}" >/dev/null || lacks="$$lacks; $${tool%=*}: Debian's package $${tool#*=}"; \
+	done; \
+	test -d "$$(rustc --print sysroot)/lib/rustlib/$(3)" || lacks="$$lacks; rustup target add $(3)"; \
+	if [ -n "$$lacks" ]; then echo "LEFT OUT: $(1) (install$${lacks#;})"; exit 1; fi
+endef
 
 # Our own crate is optimised, because qemu interprets: the checks of overflow stay. Clippy holds that target to no warning, too.
 test-aarch64:
-	@lacks=; \
-	command -v $(AARCH64_QEMU) >/dev/null || lacks="$$lacks; $(AARCH64_QEMU): Debian's package qemu-user-static"; \
-	command -v $(AARCH64_LINKER) >/dev/null || lacks="$$lacks; $(AARCH64_LINKER): Debian's package gcc-aarch64-linux-gnu"; \
-	test -d "$$(rustc --print sysroot)/lib/rustlib/$(AARCH64)" || lacks="$$lacks; rustup target add $(AARCH64)"; \
-	if [ -n "$$lacks" ]; then echo "LEFT OUT: the tests for AArch64 (install$${lacks#;})"; exit 1; fi
+	$(call require,the tests for AArch64,$(AARCH64_QEMU)=qemu-user-static $(AARCH64_LINKER)=gcc-aarch64-linux-gnu,$(AARCH64))
 	cargo clippy $(CARGO_FLAGS) --target $(AARCH64) --package arrow-dlpack --lib --features cuda -- -D warnings
 	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=$(AARCH64_LINKER) \
 	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER='$(AARCH64_QEMU) -L /usr/aarch64-linux-gnu' \
 		cargo test $(CARGO_FLAGS) --target $(AARCH64) --config profile.dev.package.arrow-dlpack.opt-level=1 \
 		--package arrow-dlpack $(AARCH64_TESTS)
 
+# A prefix of its own, so that Wine leaves the user's alone. Wine lets a process reserve terabytes and keeps a byte for each page, where Windows
+# fails the allocation: with a limit on the address space, Wine fails it too.
+test-windows:
+	$(call require,the tests for Windows,$(WINE)=wine64 $(WINDOWS_LINKER)=gcc-mingw-w64-x86-64,$(WINDOWS))
+	mkdir -p $(CARGO_TARGET)/wine
+	$(WINDOWS_LINKER) -shared -O1 -o $(CARGO_TARGET)/wine/bcryptprimitives.dll tests/wine/bcryptprimitives.c -ladvapi32
+	ulimit -v 67108864; WINEDEBUG=-all WINEPREFIX=$(CARGO_TARGET)/wine/prefix WINEPATH='Z:$(CARGO_TARGET)/wine' \
+	CARGO_TARGET_X86_64_PC_WINDOWS_GNU_LINKER=$(WINDOWS_LINKER) CARGO_TARGET_X86_64_PC_WINDOWS_GNU_RUNNER=$(WINE) \
+		cargo test $(CARGO_FLAGS) --target $(WINDOWS) --package arrow-dlpack --no-fail-fast $(WINDOWS_TESTS)
+
+# A library that the tests use is built from C.
+test-musl:
+	$(call require,the tests for musl,musl-gcc=musl-tools,$(MUSL))
+	CC_x86_64_unknown_linux_musl=musl-gcc \
+		cargo test $(CARGO_FLAGS) --target $(MUSL) --package arrow-dlpack --no-fail-fast $(MUSL_TESTS)
+
 # cargo-fuzz needs unstable flags of the compiler, and no more of a nightly than that.
 fuzz: $(FUZZ_TOOLS)/bin/cargo-fuzz
 	for target in $(FUZZ_TARGETS); do \
 		$(PYTHON) fuzz/corpus.py unpack $$target $(FUZZ_CORPUS)/$$target && \
-		( cd fuzz && RUSTC_BOOTSTRAP=1 ASAN_OPTIONS=$(SANITIZED) $(abspath $<) run $$target $(FUZZ_CORPUS)/$$target -- \
+		( cd fuzz && $(WITH_FUZZ) $(abspath $<) run $$target $(FUZZ_CORPUS)/$$target -- \
 			-max_total_time=$(SECONDS) $(FUZZ_LIMITS) -print_final_stats=1 ) || exit 1; \
 	done
 
@@ -280,7 +406,7 @@ fuzz-corpus: $(FUZZ_TOOLS)/bin/cargo-fuzz
 	for target in $(FUZZ_TARGETS); do \
 		$(PYTHON) fuzz/corpus.py unpack $$target $(FUZZ_CORPUS)/$$target && \
 		rm -rf $(FUZZ_CORPUS)/$$target.few && mkdir -p $(FUZZ_CORPUS)/$$target.few && \
-		( cd fuzz && RUSTC_BOOTSTRAP=1 ASAN_OPTIONS=$(SANITIZED) $(abspath $<) run $$target \
+		( cd fuzz && $(WITH_FUZZ) $(abspath $<) run $$target \
 			$(FUZZ_CORPUS)/$$target.few $(FUZZ_CORPUS)/$$target -- -merge=1 $(FUZZ_LIMITS) ) && \
 		$(PYTHON) fuzz/corpus.py pack $$target $(FUZZ_CORPUS)/$$target.few || exit 1; \
 	done
@@ -322,6 +448,9 @@ audit: $(DENY_TOOLS)/bin/cargo-deny
 $(DENY_TOOLS)/bin/cargo-deny:
 	cargo install cargo-deny --locked --version $(DENY_VERSION) --root $(DENY_TOOLS)
 
+$(AUDITABLE_TOOLS)/bin/cargo-auditable:
+	cargo install cargo-auditable --locked --version $(AUDITABLE_VERSION) --root $(AUDITABLE_TOOLS)
+
 # With lock files of its own, in target/versions; it asks the registry.
 check-versions: $(STAMPS)/venv
 	$(BIN)/python .ci/versions.py $(if $(SLOW),--slow)
@@ -335,8 +464,8 @@ gpu-bundle: $(STAMPS)/wheel
 	rm -rf $(GPU_BUNDLE) && mkdir -p $(GPU_BUNDLE)/sections
 	cargo test $(CARGO_FLAGS) --package arrow-dlpack --features cuda --release --test cuda --no-run --message-format=json \
 		| $(BIN)/python tests/gpu/program.py $(GPU_BUNDLE)/cuda-tests
-	cp dist/*.whl tests/gpu/run.sh tests/gpu/README.md $(GPU_BUNDLE)
-	cp tests/gpu/sections/*.py $(GPU_BUNDLE)/sections
+	cp dist/*.whl tests/gpu/run.py tests/gpu/report.py tests/gpu/README.md $(GPU_BUNDLE)
+	cp tests/gpu/sections/*.py examples/cudf_interchange.py $(GPU_BUNDLE)/sections
 	@git describe --always --dirty > $(GPU_BUNDLE)/MANIFEST
 	@du -sh $(GPU_BUNDLE)
 
@@ -354,17 +483,42 @@ reproducible:
 	rm -rf $(REPRODUCED)
 
 # What the package index gets, tested as it is uploaded. zig links the wheel against an old glibc; maturin finds it in the PATH.
-release: $(STAMPS)/build $(STAMPS)/release $(STAMPS)/test
+release: $(STAMPS)/build $(STAMPS)/release $(STAMPS)/test $(AUDITABLE_TOOLS)/bin/cargo-auditable
 	rm -rf $(RELEASE) $(CARGO_TARGET)/release-site
-	RUSTFLAGS="$(REMAPPED) $$RUSTFLAGS" PATH='$(CURDIR)/$(BIN)':"$$PATH" \
+	RUSTFLAGS="$(REMAPPED) $$RUSTFLAGS" $(AUDITABLE) \
 		$(BIN)/maturin build $(CARGO_FLAGS) $(MATURIN_WHEEL) --zig --compatibility $(MANYLINUX) \
 		--manifest-path python/Cargo.toml --interpreter $(BIN)/python --out $(RELEASE)
+	$(if $(PYTHON_FREE),RUSTFLAGS="$(REMAPPED) $$RUSTFLAGS" $(AUDITABLE) \
+		$(BIN)/maturin build $(CARGO_FLAGS) $(MATURIN_WHEEL) --zig --compatibility $(MANYLINUX) \
+		--manifest-path python/Cargo.toml --interpreter $(PYTHON_FREE) --out $(RELEASE),\
+		@echo 'LEFT OUT: the wheel for free-threaded Python (PYTHON_FREE=python3.14t)')
+	$(BIN)/python .ci/audited.py $(RELEASE)/*.whl
 	$(BIN)/python .ci/wheel.py $(RELEASE)/*.whl
 	$(BIN)/maturin sdist --manifest-path python/Cargo.toml --out $(RELEASE)
 	$(BIN)/twine check --strict $(RELEASE)/*
-	$(BIN)/pip install --quiet --no-deps --target $(CARGO_TARGET)/release-site $(RELEASE)/*.whl
+	$(BIN)/pip install --quiet --no-deps --target $(CARGO_TARGET)/release-site $(RELEASE)/*-abi3-*.whl
 	PYTHONPATH=$(abspath $(CARGO_TARGET))/release-site ARROW_DLPACK_INTEROP=light $(BIN)/python -m pytest $(IN_PARALLEL) tests/python
 	@ls -l $(RELEASE)
+
+# The wheel for the system that this runs on, and its tests, the Rust ones first.
+release-native: $(STAMPS)/build $(STAMPS)/test
+	cargo test $(CARGO_FLAGS) --package arrow-dlpack --lib --test ownership
+	rm -rf $(RELEASE) $(CARGO_TARGET)/release-site
+	MACOSX_DEPLOYMENT_TARGET=$(MACOS) $(BIN)/maturin build $(CARGO_FLAGS) $(MATURIN_WHEEL) \
+		--manifest-path python/Cargo.toml --interpreter $(BIN)/python --out $(RELEASE)
+	$(BIN)/pip install --quiet --no-deps --target $(CARGO_TARGET)/release-site $(RELEASE)/*.whl
+	PYTHONPATH=$(abspath $(CARGO_TARGET))/release-site ARROW_DLPACK_INTEROP=light $(BIN)/python -m pytest $(IN_PARALLEL) tests/python
+
+# The libraries that the tests use have few wheels for musl: a tensor each way with NumPy is tried there. That needs Docker.
+release-musl: $(STAMPS)/build $(STAMPS)/release $(AUDITABLE_TOOLS)/bin/cargo-auditable
+	rm -rf $(RELEASE)
+	RUSTFLAGS="$(REMAPPED) $$RUSTFLAGS" $(AUDITABLE) \
+		$(BIN)/maturin build $(CARGO_FLAGS) $(MATURIN_WHEEL) --zig --compatibility $(MUSLLINUX) --target x86_64-unknown-linux-musl \
+		--manifest-path python/Cargo.toml --interpreter $(BIN)/python --out $(RELEASE)
+	$(BIN)/python .ci/audited.py $(RELEASE)/*.whl
+	@command -v docker >/dev/null && docker info >/dev/null 2>&1 || { echo 'LEFT OUT: the wheel on Alpine (it needs Docker)'; exit 1; }
+	docker run --rm --volume '$(abspath $(RELEASE))':/wheels:ro --volume '$(CURDIR)/.ci':/ci:ro python:3.11-alpine \
+		sh -c 'pip install --quiet numpy /wheels/*.whl && python /ci/smoke.py'
 
 clean:
 	rm -rf $(VENV) dist

@@ -8,31 +8,14 @@ use arrow_data::ffi::FFI_ArrowArray;
 use arrow_dlpack::arrow::{export_device_array, export_schema};
 use arrow_dlpack::{Conversion, CopyMode, DType, DeviceArray, MemoryOrder, NullPolicy, Scalar, Selection};
 use arrow_schema::ffi::FFI_ArrowSchema;
-use arrow_schema::{DataType, FieldRef, TimeUnit};
+use arrow_schema::{DataType, FieldRef};
 
 use super::choices::Choices;
 use crate::support::Random;
 use crate::support::arrow::{field, list, random_array, shared};
 use crate::support::cast::{Value, is_nan, reference};
-use crate::support::column::{DTYPES, assert_column};
+use crate::support::column::{DTYPES, TYPES, assert_column};
 use crate::support::reference::{Element, elements, read};
-
-const TYPES: [DataType; 14] = [
-    DataType::Int8,
-    DataType::Int16,
-    DataType::Int32,
-    DataType::Int64,
-    DataType::UInt8,
-    DataType::UInt16,
-    DataType::UInt32,
-    DataType::UInt64,
-    DataType::Float16,
-    DataType::Float32,
-    DataType::Float64,
-    DataType::Boolean,
-    DataType::Date32,
-    DataType::Timestamp(TimeUnit::Nanosecond, None),
-];
 
 /// A column, a matrix or an export.
 pub(super) fn differential(bytes: &[u8]) {
