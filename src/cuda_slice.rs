@@ -67,7 +67,7 @@ impl Tensor {
         })?;
         if !self.is_row_major() || !self.is_aligned() {
             return Err(Error::unsupported("the elements are strided or misaligned")
-                .remedy_is("copy the columns to a row-major tensor first"));
+                .remedy_is("pass what Tensor::contiguous returns"));
         }
         let address = u64::try_from(self.as_ptr().addr()).map_err(|_| Error::internal("an address beyond 64 bits"))?;
         let _current = device.enter()?;

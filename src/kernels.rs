@@ -4,6 +4,8 @@
 
 mod backend;
 mod check;
+mod gather;
+mod padded;
 mod pending_casts;
 mod shape;
 mod source;
@@ -18,20 +20,26 @@ pub(crate) use backend::{
     DeviceBackend, column_placement, gathers_on, matrix_placement, refuse_decoding, validity_placement,
 };
 pub(crate) use check::Check;
+pub(crate) use gather::{moved, split_columns};
+pub(crate) use padded::{Measured, PaddedRows, Padding, has_padding_kernel, kept_lengths, measure, pad};
 pub(crate) use pending_casts::Casts;
 pub(crate) use shape::Shape;
+use source::DictionarySource;
 pub(crate) use source::{KernelSource, has_kernel, is_checked, is_gathered};
 use tables::Tables;
 
 use crate::cuda::{ColumnType, Current, MatrixLayout, Packing, Stream};
 use crate::device::Device;
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::dlpack::DLDeviceType;
 use crate::spec::Dims;
 use crate::stream_order::{self, Readiness, Wait, allocate};
 use crate::tensor::{Tensor, TensorParts};
 use crate::transfer::{OwnBuffer, device_address, host_address, numbers_by, require_free, written};
+
+/// What the first byte of each column is aligned to where kernels make several.
+const LINE: usize = 64;
 
 /// Our memory that launched kernels write.
 #[derive(Debug)]
@@ -133,8 +141,13 @@ fn enter(readiness: &Readiness, chunks: &[Vec<KernelSource>], stream: Stream) ->
     require_free(&current, stream)?;
     stream_order::load_kernels(&current)?;
     for source in chunks.iter().flatten() {
+        let dictionary = source.dictionary.as_ref();
+        if dictionary.is_some_and(DictionarySource::are_places) {
+            // `pad` has checked the items, and made the places.
+            continue;
+        }
         readiness.check_part_in(&current, &source.values)?;
-        if let Some(dictionary) = &source.dictionary {
+        if let Some(dictionary) = dictionary {
             readiness.check_part_in(&current, &dictionary.values)?;
             dictionary.validity.map_or(Ok(()), |bits| readiness.check_part_in(&current, &bits.bytes()))?;
         }
@@ -231,24 +244,52 @@ fn start(
     Ok(())
 }
 
-/// Packs bools of one byte each into bits: returns the address, the owner and the readiness of the new memory.
+/// Bits on a device that kernels have packed of bools.
+#[derive(Clone, Debug)]
+pub(crate) struct PackedBits {
+    /// The address of the first byte, of as many bits for each column as it has bools.
+    start: usize,
+    /// Bytes from the bits of a column to those of the next.
+    pitch: usize,
+    pub(crate) owner: Arc<OwnBuffer>,
+    pub(crate) readiness: Readiness,
+}
+
+impl PackedBits {
+    /// Returns the first byte of a column's bits.
+    pub(crate) fn column(&self, index: usize) -> *const u8 {
+        std::ptr::without_provenance(self.start.wrapping_add(index.wrapping_mul(self.pitch)))
+    }
+}
+
+/// Packs columns of `count` bools of one byte each into bits; the bits of each column start on a cache line.
 ///
 /// # Errors
 /// As [`pack`].
-pub(crate) fn pack_bits(readiness: &Readiness, bytes: &Range<usize>) -> Result<(*const u8, Arc<OwnBuffer>, Readiness)> {
+pub(crate) fn pack_bits(readiness: &Readiness, columns: &[usize], count: usize) -> Result<PackedBits> {
     let stream = stream_order::current_stream();
     let current = enter(readiness, &[], stream)?;
-    current.check_memory(bytes.start, bytes.len(), readiness.device())?;
-    let buffer = allocate(&current, bytes.len().div_ceil(8).max(1), stream)?;
-    let (from, out) = (device_address(bytes.start)?, buffer.start());
+    for start in columns {
+        current.check_memory(*start, count, readiness.device())?;
+    }
+    let pitch = count.div_ceil(8).next_multiple_of(LINE);
+    let bytes =
+        pitch.checked_mul(columns.len()).ok_or_else(|| Error::new(ErrorKind::Memory, "more bits than memory"))?;
+    let buffer = allocate(&current, bytes.max(1), stream)?;
     readiness.wait_in(&current, stream, Wait::KernelSource)?;
-    // SAFETY: the bytes were just checked, and are released behind the kernel; the output has a bit for each.
-    let started = unsafe { current.pack_bits(from, bytes.len() as u64, out, stream) };
+    let mut out = buffer.start();
+    let mut pack = |start: &usize| {
+        // SAFETY: the bytes were just checked, and are released behind the kernel; the output has a bit for each.
+        unsafe { current.pack_bits(device_address(*start)?, count as u64, out, stream) }?;
+        out += pitch as u64;
+        Ok(())
+    };
+    let started = columns.iter().try_for_each(&mut pack);
     let used = readiness.used_by(&current, stream);
     started.and(used)?;
     let made = written(device_of(&current), &current, stream, Wait::KernelWritten)?;
-    let data = std::ptr::without_provenance(host_address(out)?);
-    Ok((data, Arc::new(OwnBuffer::new(buffer, made.clone())), made))
+    let start = host_address(buffer.start())?;
+    Ok(PackedBits { start, pitch, owner: Arc::new(OwnBuffer::new(buffer, made.clone())), readiness: made })
 }
 
 /// Returns whether all bytes in device memory are 0 or 1. The host waits for the answer.

@@ -7,6 +7,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+#[cfg(unix)]
 use crate::callback;
 use crate::error::{Error, ErrorKind, Remedy, Result};
 

@@ -49,6 +49,8 @@ enum DType {
 #define GATHERED 32
 // Set if it is one, and the elements are the codes themselves, which are null where their values are.
 #define CODES 64
+// Set beside GATHERED if a code without a value stands for padding.
+#define PADDED 128
 
 // Set beside the dtype of codes that are the ends of runs, the last of whose rows is before them: each run has a value.
 #define RUN_ENDS 32
@@ -64,9 +66,26 @@ struct Dictionary {
     u64 validity;
     u32 validity_bit;
     u32 code_dtype;
-    // The number of the first row, as the ends of runs count it.
+    // The number of the first row, as the ends of runs count it; of padded rows, the bytes of the padding.
     u64 first;
 };
+
+// Rows of different lengths, which are padded to one; src/cuda/kernels/rows.rs has the same words.
+struct Rows {
+    // The addresses of the offsets, and of the lengths of list views: 0 where a row ends at the next offset.
+    u64 offsets;
+    u64 lengths;
+    // The address of the byte that has the first bit of the rows' bitmap; 0 where no row is null.
+    u64 validity;
+    u32 validity_bit;
+    u32 flags;
+    // Items of a padded row, and elements of an item.
+    u64 length;
+    u64 per_item;
+};
+
+// The flags of Rows: offsets of 64 bits, padding before the items, and items dropped from the front.
+enum RowFlags { WIDE_OFFSETS = 1, PAD_FRONT = 2, CUT_FRONT = 4 };
 
 // What keep_misfits says of a value that is no value; src/kernels/check.rs has the same.
 enum Kind { VALUE, CODE, UNSIGNED_CODE, NULL_VALUE, NO_RUN, RUN_END };
@@ -91,6 +110,27 @@ struct Level {
     u64 first_bit;
     u64 repeat;
     u64 group;
+};
+
+// Dimensions of a Strided: two of a tile, and others.
+#define DIMENSIONS 10
+// Elements of a tile of copy_strided, as a power of two, and with what its pitch adds at most.
+#define STRIDED_BITS 10
+#define STRIDED_WORDS 1536
+
+// Elements that lie anywhere, and where each goes; src/cuda/kernels/strided.rs chooses the order, and has the same words. All steps are
+// bytes. Neighbours in the first dimension lie near each other, and so does what is written of them, unless `is_across` is set:
+// then that is so in the second one.
+struct Strided {
+    u64 extents[DIMENSIONS];
+    i64 steps[DIMENSIONS];
+    i64 out_steps[DIMENSIONS];
+    u32 dimensions;
+    // The logarithm of a tile's extent in the first dimension.
+    u32 bits;
+    u32 is_across;
+    // The bytes of a word: 1, 2, 4 or 8.
+    u32 size;
 };
 
 // What store_table stores: a parameter, so that neither host memory nor a copy is needed; src/cuda/kernels.rs has the same.
@@ -234,6 +274,7 @@ template <class Word> __device__ Word fill_of(const Column& column) { return *(c
 #define OUTSIDE (~(u64)0)
 #define AT_NULL (~(u64)1)
 #define DECREASING (~(u64)2)
+#define PADDING (~(u64)3)
 
 __device__ __noinline__ u64 code_of(u64 codes, u32 dtype, u64 row) {
     // A negative one is beyond all values.
@@ -278,7 +319,7 @@ __device__ __noinline__ Found look_up(u64 address, u32 flags, u64 row) {
     u32 dtype = load(&dictionary->code_dtype);
     u64 code = dtype & RUN_ENDS ? run_of(dictionary, row) : code_of(load(&dictionary->codes), dtype, row);
     if (dtype & RUN_ENDS && code == DECREASING) return {0, DECREASING};
-    if (code >= load(&dictionary->count)) return {0, OUTSIDE};
+    if (code >= load(&dictionary->count)) return {load(&dictionary->first), flags & PADDED ? PADDING : OUTSIDE};
     u64 validity = load(&dictionary->validity);
     if (validity && !bit(validity, load(&dictionary->validity_bit) + code)) return {0, AT_NULL};
     if (flags & CODES) return {load(&dictionary->codes), row};
@@ -296,6 +337,7 @@ template <bool CASTS, class Word> __device__ Word element(const Job& job, const 
             if (!is_valid) return 0;
             Found found = look_up(values, column.dtype, row);
             if (found.place == AT_NULL && column.is_filled) return fill_of<Word>(column);
+            if (found.place == PADDING) return (Word)found.values;
             if (found.place >= DECREASING) {
                 lower(job.misfits + number, job.first + row);
                 return 0;
@@ -514,7 +556,8 @@ KERNEL keep_misfits(const Column* columns, u32 count, u64 rows, u64 first, const
             Found found = look_up(from, column.dtype, row);
             from = found.values;
             place = found.place;
-            if (place == AT_NULL) kind = NULL_VALUE;
+            // Padding never misfits, so no kernel has sent for its row.
+            if (place == AT_NULL || place == PADDING) kind = NULL_VALUE;
             if (place == OUTSIDE) kind = dictionary.code_dtype < UINT8 ? CODE : UNSIGNED_CODE;
             if (place == OUTSIDE && dictionary.code_dtype & RUN_ENDS) kind = NO_RUN;
             if (place == DECREASING) kind = RUN_END;
@@ -531,27 +574,123 @@ KERNEL keep_misfits(const Column* columns, u32 count, u64 rows, u64 first, const
     }
 }
 
-// Rows of so many elements, one after the other, to where each is `stride` elements from the one before. A thread writes the part
-// of a row that is in one vector of the output.
-template <class Word> __device__ void spread_rows(const Word* from, u64 rows, u64 width, Word* out, u64 stride) {
-    const u32 length = Vector<Word>::LENGTH;
+// A row, as its offsets say.
+struct Row {
+    u64 start;
+    u64 length;
+    bool is_null;
+};
+
+__device__ u64 offset_of(u64 offsets, bool is_wide, u64 row) {
+    // Sign and all: what is negative is above all positions.
+    return is_wide ? load_any<u64>(offsets + 8 * row) : (u64)(i64)load_any<i32>(offsets + 4 * row);
+}
+
+__device__ Row row_of(const Rows& rows, u64 row) {
+    bool is_wide = rows.flags & WIDE_OFFSETS;
+    u64 start = offset_of(rows.offsets, is_wide, row);
+    u64 length = rows.lengths ? offset_of(rows.lengths, is_wide, row) : offset_of(rows.offsets, is_wide, row + 1) - start;
+    return {start, length, rows.validity && !bit(rows.validity, rows.validity_bit + row)};
+}
+
+// The largest of a block's numbers, for its first thread.
+__device__ u64 largest(u64 own) {
+    __shared__ u64 numbers[THREADS];
+    __syncthreads();
+    numbers[threadIdx.x] = own;
+    __syncthreads();
+#pragma unroll 1
+    for (u32 half = THREADS / 2; half > 0; half /= 2) {
+        if (threadIdx.x < half && numbers[threadIdx.x] < numbers[threadIdx.x + half]) {
+            numbers[threadIdx.x] = numbers[threadIdx.x + half];
+        }
+        __syncthreads();
+    }
+    return numbers[0];
+}
+
+// Lowers five numbers by what rows hold, and writes how many items each keeps: at most `most`, none of a null row. The numbers are the
+// complement of the largest length, the first row that leads out of `items`, the first with more items than `most`, the first null
+// row, and the complement of the largest end. `found` and `kept` are 0 if nobody asks for them.
+KERNEL measure_rows(const __grid_constant__ Rows rows, u64 count, u64 items, u64 most, u64* found, i64* kept) {
+    u64 longest = 0, outside = ~(u64)0, longer = ~(u64)0, null = ~(u64)0, end = 0;
+    for (EACH(row, count)) {
+        Row own = row_of(rows, row);
+        // Negative numbers are above all items. A thread goes through its rows in ascending order.
+        bool fits = own.start <= items && own.length <= items - own.start;
+        if (fits && end < own.start + own.length) end = own.start + own.length;
+        if (!fits && outside > row) outside = row;
+        if (own.is_null) {
+            if (null > row) null = row;
+            own.length = 0;
+        }
+        if (fits && longest < own.length) longest = own.length;
+        if (own.length > most && longer > row) longer = row;
+        if (kept) store(kept + row, (i64)(!fits ? 0 : own.length < most ? own.length : most));
+    }
+    if (!found) return;
+    if (outside != ~(u64)0) lower(found + 1, outside);
+    if (longer != ~(u64)0) lower(found + 2, longer);
+    if (null != ~(u64)0) lower(found + 3, null);
+    longest = largest(longest);
+    end = largest(end);
+    if (threadIdx.x == 0 && longest != 0) lower(found, ~longest);
+    if (threadIdx.x == 0 && end != 0) lower(found + 4, ~end);
+}
+
+// Writes where each element of padded rows is among the elements of all items, of which there are `limit`: as codes of 32 or of 64 bits,
+// all ones where there is padding. Writes also a bool for each, true where its bit is set. Addresses are 0 of what nobody asks for.
+KERNEL place_rows(
+    const __grid_constant__ Rows rows, u64 count, u64 limit, u64 validity, u64 first_bit, u32* narrow, u64* wide, u8* mask
+) {
+    u64 per_item = rows.per_item, width = rows.length * per_item;
+    u64 step = gridDim.x * (u64)blockDim.x, index = blockIdx.x * (u64)blockDim.x + threadIdx.x;
+    // Two divisions for all that a thread writes.
+    u64 row = index / width, place = index % width, rows_on = step / width, places_on = step % width;
+    for (; index < count; index += step) {
+        Row own = row_of(rows, row);
+        // measure_rows has refused negative numbers.
+        if (own.is_null || (i64)own.length < 0) own.length = 0;
+        u64 shown = own.length < rows.length ? own.length : rows.length;
+        if (rows.flags & CUT_FRONT) own.start += own.length - shown;
+        // Elements from the first one that is shown on.
+        u64 first = rows.flags & PAD_FRONT ? (rows.length - shown) * per_item : 0;
+        u64 code = ~(u64)0;
+        if (place >= first && place - first < shown * per_item) {
+            code = own.start * per_item + place - first;
+            if (code >= limit) code = ~(u64)0;
+        }
+        if (narrow) store(narrow + index, (u32)code);
+        if (wide) store(wide + index, code);
+        if (mask) store(mask + index, (u8)(code != ~(u64)0 && (!validity || bit(validity, first_bit + code))));
+        row += rows_on;
+        place += places_on;
+        if (place >= width) {
+            place -= width;
+            row++;
+        }
+    }
+}
+
+// Rows of so many bytes, one after the other, to where each is `stride` bytes from the one before. A thread writes the part of a row that
+// is in one vector of the output.
+KERNEL spread_rows(const u8* from, u64 rows, u64 width, u8* out, u64 stride) {
     // A row may begin and end inside a vector.
-    u64 groups = width / length + 2, step = gridDim.x * (u64)blockDim.x;
+    u64 groups = width / 16 + 2, step = gridDim.x * (u64)blockDim.x;
     u64 thread = blockIdx.x * (u64)blockDim.x + threadIdx.x;
     // Two divisions for all that a thread writes.
     u64 row = thread / groups, group = thread % groups, rows_on = step / groups, groups_on = step % groups;
-    u64 first = (u64)from, end = first + sizeof(Word) * rows * width;
+    u64 first = (u64)from, end = first + rows * width;
     while (row < rows) {
-        Word* target = out + row * stride;
-        const Word* source = from + row * width;
-        u32 before = (u64)target % 16 / sizeof(Word);
-        u64 start = group * length - before;
+        u8* target = out + row * stride;
+        const u8* source = from + row * width;
+        u64 start = group * 16 - (u64)target % 16;
         u64 address = (u64)(source + start);
-        if (start < width && start + length <= width && is_wide(address, first, end)) {
+        if (start < width && start + 16 <= width && is_wide(address, first, end)) {
             store((Vector<u32>*)(target + start), load_wide(address));
         } else {
 #pragma unroll 1
-            for (u32 lane = 0; lane < length; lane++) {
+            for (u32 lane = 0; lane < 16; lane++) {
                 if (start + lane < width) store(target + start + lane, load(source + start + lane));
             }
         }
@@ -563,13 +702,80 @@ template <class Word> __device__ void spread_rows(const Word* from, u64 rows, u6
         }
     }
 }
-#define SPREAD_ROWS(name, Word) \
-    KERNEL name(const Word* from, u64 rows, u64 width, Word* out, u64 stride) { spread_rows(from, rows, width, out, stride); }
-SPREAD_ROWS(spread_rows_1, u8)
-SPREAD_ROWS(spread_rows_2, u16)
-SPREAD_ROWS(spread_rows_4, u32)
-SPREAD_ROWS(spread_rows_8, u64)
-SPREAD_ROWS(spread_rows_16, Sixteen)
+
+__device__ u64 load_word(u64 from, u32 size) {
+    switch (size) {
+        case 1: return load((const u8*)from);
+        case 2: return load((const u16*)from);
+        case 4: return load((const u32*)from);
+        default: return load((const u64*)from);
+    }
+}
+
+__device__ void store_word(u64 to, u32 size, u64 word) {
+    switch (size) {
+        case 1: return store((u8*)to, (u8)word);
+        case 2: return store((u16*)to, (u16)word);
+        case 4: return store((u32*)to, (u32)word);
+        default: return store((u64*)to, word);
+    }
+}
+
+// Copies words from where they lie to where they go, a tile of two dimensions a block: threads read neighbours, and write neighbours,
+// by way of shared memory where these differ.
+KERNEL copy_strided(const __grid_constant__ Strided shape, u32 tiles, u64 from, u64 out) {
+    __shared__ u64 tile[STRIDED_WORDS];
+    const u32 parts = (1 << STRIDED_BITS) / THREADS;
+    u32 bits = shape.bits, row_bits = STRIDED_BITS - bits, pitch = (1 << bits) | 1;
+    for (u64 number = blockIdx.x; number < tiles; number += gridDim.x) {
+        // Divisions of 32 bits: those of 64 take several times as long.
+        u32 rest = (u32)number;
+        u64 source = from, target = out, columns = 0, rows = 0;
+#pragma unroll 1
+        for (u32 dimension = 0; dimension < shape.dimensions; dimension++) {
+            u32 tile_bits = 0;
+            if (dimension == 0) tile_bits = bits;
+            if (dimension == 1) tile_bits = row_bits;
+            u32 extent = (u32)((shape.extents[dimension] + (1 << tile_bits) - 1) >> tile_bits);
+            u32 next = rest / extent;
+            u64 place = (u64)(rest - next * extent) << tile_bits;
+            if (dimension == 0) columns = shape.extents[0] - place;
+            if (dimension == 1) rows = shape.extents[1] - place;
+            source += place * shape.steps[dimension];
+            target += place * shape.out_steps[dimension];
+            rest = next;
+        }
+        u64 words[parts];
+#pragma unroll
+        for (u32 part = 0; part < parts; part++) {
+            u32 index = part * THREADS + threadIdx.x, x = index & ((1 << bits) - 1), y = index >> bits;
+            words[part] = 0;
+            if (x < columns && y < rows) words[part] = load_word(source + x * shape.steps[0] + y * shape.steps[1], shape.size);
+        }
+        if (shape.is_across) {
+#pragma unroll
+            for (u32 part = 0; part < parts; part++) {
+                u32 index = part * THREADS + threadIdx.x;
+                tile[(index >> bits) * pitch + (index & ((1 << bits) - 1))] = words[part];
+            }
+            __syncthreads();
+        }
+#pragma unroll
+        for (u32 part = 0; part < parts; part++) {
+            u32 index = part * THREADS + threadIdx.x, x = index & ((1 << bits) - 1), y = index >> bits;
+            if (shape.is_across) {
+                x = index >> row_bits;
+                y = index & ((1 << row_bits) - 1);
+                words[part] = tile[y * pitch + x];
+            }
+            if (x < columns && y < rows) {
+                store_word(target + x * shape.out_steps[0] + y * shape.out_steps[1], shape.size, words[part]);
+            }
+        }
+        // The next tile is where this one was.
+        if (shape.is_across) __syncthreads();
+    }
+}
 
 // ---- Bits and bytes ----
 
@@ -646,6 +852,7 @@ KERNEL count_nulls(const __grid_constant__ Table bitmaps, u64* nulls) {
     }
     sums[threadIdx.x] = set;
     __syncthreads();
+#pragma unroll 1
     for (u32 half = THREADS / 2; half > 0; half /= 2) {
         if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
         __syncthreads();

@@ -16,10 +16,10 @@ const VECTOR: u64 = 16;
 
 /// Set beside the dtype of a column whose elements codes stand for: `GATHERED` in kernels.cu.
 const GATHERED: u32 = 32;
-/// Set beside the dtype of codes that are the ends of runs: `RUN_ENDS` in kernels.cu.
-const RUN_ENDS: u32 = 32;
 /// Set beside the dtype of a column of codes that are null where their values are: `CODES` in kernels.cu.
 const CODES: u32 = 64;
+/// Set beside [`GATHERED`] if a code without a value stands for padding: `PADDED` in kernels.cu.
+const PADDED: u32 = 128;
 /// Where the scale of decimals is beside their dtype: `SCALE_SHIFT` in kernels.cu.
 const SCALE_SHIFT: u32 = 8;
 
@@ -150,6 +150,11 @@ impl Column {
         Self { dtype: self.dtype | CODES, ..self }
     }
 
+    /// The same column as padded rows: codes without a value stand for padding.
+    pub(crate) fn padded(self) -> Self {
+        Self { dtype: self.dtype | GATHERED | PADDED, ..self }
+    }
+
     /// The same column as integers that stand for the integer times ten to the power of minus the scale.
     pub(crate) fn scaled(self, scale: i8) -> Self {
         Self { dtype: self.dtype | u32::from(scale.cast_unsigned()) << SCALE_SHIFT, ..self }
@@ -183,38 +188,6 @@ impl KernelLevel {
     /// Returns the words that the kernels read.
     pub(crate) fn to_words(self) -> [u64; Self::BYTES / 8] {
         [self.bits.bitmap, self.bits.first, self.repeat.max(1), self.group]
-    }
-}
-
-/// The codes of a column, or the ends of its runs, and the values that they stand for: `Dictionary` in kernels.cu.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct KernelDictionary {
-    /// The address of the first code, of any alignment.
-    pub(crate) codes: DevicePointer,
-    /// The type of the codes, an integer's.
-    pub(crate) code_type: ColumnType,
-    /// The address of the first value; of bits, of the byte that has the first.
-    pub(crate) values: DevicePointer,
-    /// How many values there are.
-    pub(crate) count: u64,
-    /// Which values are valid; `None` if all are.
-    pub(crate) validity: Option<DeviceBits>,
-    /// Of runs, whose ends the codes are then, the number of the first row.
-    pub(crate) first_row: Option<u64>,
-}
-
-impl KernelDictionary {
-    pub(crate) const BYTES: usize = 48;
-
-    /// Returns the words that the kernels read.
-    ///
-    /// # Errors
-    /// If an address exceeds 64 bits.
-    pub(crate) fn to_words(self) -> Result<[u64; Self::BYTES / 8]> {
-        let (validity, bit) = self.validity.map_or(Ok((0, 0)), DeviceBits::split)?;
-        let flag = self.first_row.map_or(0, |_| RUN_ENDS);
-        let types = u64::from(bit) | u64::from(self.code_type as u32 | flag) << 32;
-        Ok([self.codes, self.values, self.count, validity, types, self.first_row.unwrap_or(0)])
     }
 }
 
@@ -259,9 +232,15 @@ macro_rules! parameters {
     ($($value:expr),+ $(,)?) => { [$((&raw const $value).cast_mut().cast::<c_void>()),+] };
 }
 
+mod dictionary;
 mod packing;
+mod rows;
+mod strided;
 
+pub(crate) use dictionary::{CodeMeaning, KernelDictionary};
 pub(crate) use packing::{MatrixLayout, Packing};
+pub(crate) use rows::{KernelRows, PlacedElements};
+pub(crate) use strided::StridedAxis;
 
 // `Launch` invariant: each list of parameters has the types and the order of its kernel in kernels.cu. Which memory
 // they name is each function's own clause.
@@ -436,31 +415,6 @@ impl Current {
             unsafe { self.launch(Kernel::StoreTable, (u64::from(count), 1), &mut parameters, stream) }?;
         }
         Ok(())
-    }
-
-    /// Copies contiguous rows of `width` elements to rows that are `stride` elements apart.
-    ///
-    /// # Errors
-    /// As [`Current::unpack_bits`], and for element sizes other than 1, 2, 4, 8 or 16 bytes.
-    ///
-    /// # Safety
-    /// Both are memory of this device, aligned to an element, until the kernel is done; `stride` is no less than `width`.
-    pub(crate) unsafe fn spread_rows(
-        &self,
-        (from, itemsize): (DevicePointer, u64),
-        (rows, width): (u64, u64),
-        (out, stride): (DevicePointer, u64),
-        stream: Stream,
-    ) -> Result<()> {
-        let kernel = sized!(itemsize => SpreadRows1, SpreadRows2, SpreadRows4, SpreadRows8, SpreadRows16)?;
-        rows.checked_mul(width).and_then(|elements| elements.checked_mul(itemsize)).ok_or_else(too_large)?;
-        // As many vectors of the output as a row may be in.
-        let vectors = (width / (VECTOR / itemsize)).checked_add(2);
-        let work = vectors.and_then(|vectors| vectors.checked_mul(rows)).ok_or_else(too_large)?;
-        let mut parameters = parameters![from, rows, width, out, stride];
-        // SAFETY: `Launch` invariant; both are memory of this device, and `stride` is no less than `width`, as
-        // promised.
-        unsafe { self.launch(kernel, (work, 1), &mut parameters, stream) }
     }
 }
 

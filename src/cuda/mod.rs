@@ -33,7 +33,10 @@ pub(crate) use allocator::{set_source, sources_elsewhere};
 pub(crate) use context::{CudaDevice, Current, is_cuda, is_host_visible};
 pub(crate) use driver::{Called, EventHandle, at_exit, driver, is_forked, is_started};
 pub(crate) use event::Event;
-pub(crate) use kernels::{Column, ColumnType, DeviceBits, KernelDictionary, KernelLevel, MatrixLayout, Packing};
+pub(crate) use kernels::{
+    CodeMeaning, Column, ColumnType, DeviceBits, KernelDictionary, KernelLevel, KernelRows, MatrixLayout, Packing,
+    PlacedElements, StridedAxis,
+};
 pub(crate) use memory::{DeviceBuffer, NoMemory};
 pub(crate) use pinned::{PinnedBlock, PinnedBuffer, free_pinned, pinned_use};
 pub(crate) use pointer::Pointer;

@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::Check;
 use super::check::MisfitKind;
-use crate::convert::{code_error, misfit_error, refused_null, run_error};
+use crate::convert::{code_error, misfit_error, no_run_error, refused_null, run_end_error};
 use crate::error::Result;
 use crate::spec::Spec;
 
@@ -44,8 +44,8 @@ impl Casts {
                     MisfitKind::Value => misfit_error(spec, element, &misfit.value),
                     MisfitKind::Code(code) => code_error(spec, element, code),
                     MisfitKind::Null => refused_null(spec, element),
-                    MisfitKind::NoRun => run_error(spec, Some(element), None),
-                    MisfitKind::RunEnd(end) => run_error(spec, None, Some(end)),
+                    MisfitKind::NoRun => no_run_error(spec, element),
+                    MisfitKind::RunEnd(end) => run_end_error(spec, end),
                 });
             }
         }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::arrow::{BitRange, BitmapLevel, DictionaryValues, Leaf};
-use crate::cuda::{ColumnType, Current, DeviceBits, KernelDictionary, Stream};
+use crate::cuda::{CodeMeaning, ColumnType, Current, DeviceBits, KernelDictionary, Stream};
 use crate::error::Result;
 use crate::spec::{Element, Nulls, Spec};
 use crate::transfer::device_address;
@@ -31,8 +31,7 @@ pub(super) struct DictionarySource {
     /// Whether the elements stay codes, and only the values' validity is read.
     pub(super) are_codes: bool,
     code_type: ColumnType,
-    /// Of runs, the number of the first row, as their ends count it.
-    first_row: Option<u64>,
+    meaning: CodeMeaning,
     pub(super) values: Range<usize>,
     count: usize,
     pub(super) validity: Option<BitRange>,
@@ -43,7 +42,8 @@ impl DictionarySource {
     /// integers, or a buffer is missing.
     fn new(element: Element, dictionary: DictionaryValues) -> Option<(Self, usize)> {
         let DictionaryValues { codes, first_row, start, offset, count, validity, .. } = dictionary;
-        let first_row = first_row.map(|row| row as u64);
+        let runs = |row| CodeMeaning::Runs { first_row: row as u64 };
+        let meaning = first_row.map_or(CodeMeaning::Codes, runs);
         let first_bit = if element == Element::Bits { offset % 8 } else { 0 };
         let values = if element == Element::Bits {
             let start = start.saturating_add(offset / 8);
@@ -54,14 +54,14 @@ impl DictionarySource {
             start..start.saturating_add(count.saturating_mul(size))
         };
         let code_type = ColumnType::of(codes)?;
-        Some((Self { are_codes: false, code_type, first_row, values, count, validity }, first_bit))
+        Some((Self { are_codes: false, code_type, meaning, values, count, validity }, first_bit))
     }
 
     /// The dictionary whose nulls are those of its codes; `None` if codes are no integers.
     fn of_null_values(dictionary: DictionaryValues) -> Option<Self> {
         let DictionaryValues { codes, count, validity, .. } = dictionary;
         let code_type = ColumnType::of(codes)?;
-        Some(Self { are_codes: true, code_type, first_row: None, values: 0..0, count, validity })
+        Some(Self { are_codes: true, code_type, meaning: CodeMeaning::Codes, values: 0..0, count, validity })
     }
 
     /// Returns the dictionary of codes that start at an address.
@@ -73,8 +73,13 @@ impl DictionarySource {
             values: bits(self.values.start, 0).bitmap,
             count: self.count as u64,
             validity,
-            first_row: self.first_row,
+            meaning: self.meaning,
         }
+    }
+
+    /// Whether the codes are places of padded rows, which kernels write.
+    pub(super) fn are_places(&self) -> bool {
+        matches!(self.meaning, CodeMeaning::Places { .. })
     }
 }
 
@@ -101,9 +106,11 @@ impl KernelSource {
             start..start.saturating_add(leaf.elements.saturating_mul(element.stored_bytes()))
         };
         // Where nulls are refused, the host has looked for them.
-        if spec.has_codes() && spec.nulls() != Nulls::Refused {
-            let stored = leaf.gathered_values().filter(|values| values.validity.is_some());
-            dictionary = stored.map(DictionarySource::of_null_values).map_or(Some(None), |made| made.map(Some))?;
+        if spec.has_codes()
+            && spec.nulls() != Nulls::Refused
+            && let Some(stored) = leaf.gathered_values().filter(|values| values.validity.is_some())
+        {
+            dictionary = Some(DictionarySource::of_null_values(stored)?);
         }
         let fill = match spec.nulls() {
             Nulls::Filled(pattern) => {
@@ -143,9 +150,35 @@ impl KernelSource {
         })
     }
 
-    /// Returns whether a value may not fit the output, or a code may have no value. Bools fit everything.
+    /// The elements as items of padded rows: codes of this type in `places` name `elements` of them. `validity`: which items' elements
+    /// are valid, where they have bitmaps.
+    pub(super) fn padded(
+        self,
+        (places, code_type): (Range<usize>, ColumnType),
+        elements: usize,
+        validity: Option<BitRange>,
+        padding: [u8; 8],
+    ) -> Self {
+        let meaning = CodeMeaning::Places { padding };
+        let (values, count) = (self.values, self.elements);
+        let dictionary = DictionarySource { are_codes: false, code_type, meaning, values, count, validity };
+        Self { values: places, levels: Vec::new(), elements, dictionary: Some(dictionary), ..self }
+    }
+
+    /// The same elements, with this written for nulls where they are kept.
+    pub(super) fn filled_with(self, kept: [u8; 16], spec: &Spec) -> Self {
+        let fill = if spec.nulls() == Nulls::Kept { Some(kept) } else { self.fill };
+        Self { fill, ..self }
+    }
+
+    /// Returns whether a value may not fit the output, a code may have no value, or an item of padded rows may be a refused null. Bools
+    /// fit everything.
     pub(super) fn may_misfit(&self) -> bool {
-        self.dictionary.is_some() || may_misfit(self.dtype)
+        let by_code = self.dictionary.as_ref().is_some_and(|dictionary| match dictionary.meaning {
+            CodeMeaning::Places { .. } => dictionary.validity.is_some() && self.fill.is_none(),
+            CodeMeaning::Codes | CodeMeaning::Runs { .. } => true,
+        });
+        by_code || may_misfit(self.dtype)
     }
 
     /// Whether the kernels for casts are needed.
@@ -200,7 +233,7 @@ impl KernelSource {
 }
 
 /// Returns how a kernel reads the elements of a spec; `None` if there is no kernel.
-fn column_type(spec: &Spec) -> Option<ColumnType> {
+pub(super) fn column_type(spec: &Spec) -> Option<ColumnType> {
     let element = spec.element();
     let dtype = match element {
         Element::Bits => ColumnType::Bits,

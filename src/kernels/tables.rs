@@ -37,11 +37,19 @@ enum Upload {
         scale: i8,
         joined: Option<usize>,
         is_validity: bool,
-        /// Where the dictionary of its codes is in the scratch memory, and whether they stay codes.
-        dictionary: Option<(usize, bool)>,
+        /// Where the dictionary of its codes is in the scratch memory, and what the codes are for.
+        dictionary: Option<(usize, CodeUse)>,
     },
     Level(KernelLevel),
     Dictionary(KernelDictionary),
+}
+
+/// What becomes of the codes of a column.
+#[derive(Clone, Copy)]
+enum CodeUse {
+    Gathered,
+    Kept,
+    Padded,
 }
 
 /// A bitmap that is joined from several levels.
@@ -92,7 +100,12 @@ impl Tables {
                 let is_validity = source.is_validity;
                 let dictionary = source.dictionary.as_ref().map(|dictionary| {
                     dictionaries.push(Upload::Dictionary(dictionary.of_codes(source.values.start)));
-                    (first_dictionary + (dictionaries.len() - 1) * KernelDictionary::BYTES, dictionary.are_codes)
+                    let codes = match (dictionary.are_codes, dictionary.are_places()) {
+                        (true, _) => CodeUse::Kept,
+                        (false, true) => CodeUse::Padded,
+                        (false, false) => CodeUse::Gathered,
+                    };
+                    (first_dictionary + (dictionaries.len() - 1) * KernelDictionary::BYTES, codes)
                 });
                 let scale = source.scale;
                 let source = (source.dtype, values, source.plain_validity(), fill);
@@ -142,8 +155,9 @@ impl Tables {
                     let column = Column::new(*dtype, values, joined.map(here).or(*validity), *fill)?.scaled(*scale);
                     let column = match dictionary {
                         None => column,
-                        Some((_, true)) => column.coded(),
-                        Some((_, false)) => column.gathered(),
+                        Some((_, CodeUse::Kept)) => column.coded(),
+                        Some((_, CodeUse::Gathered)) => column.gathered(),
+                        Some((_, CodeUse::Padded)) => column.padded(),
                     };
                     words.extend(column.to_words());
                 }

@@ -154,7 +154,7 @@ impl RaggedRows for DeviceLevel<'_> {
         is_told.then(|| {
             let part = validity_part(self.field, self.array.len());
             let has_kernel = || {
-                let spec = Spec::of_validity(self.field).ok()?;
+                let spec = Spec::of_validity(self.field, &Options::default()).ok()?;
                 let leaf = self.array.view().leaf(&spec).ok()?;
                 Some(matches!(validity_placement(&spec, &leaf, self.readiness), Placement::Kernels(_)))
             };
@@ -167,7 +167,7 @@ impl RaggedRows for DeviceLevel<'_> {
     }
 
     fn validity(&self) -> Result<Tensor> {
-        let spec = Spec::of_validity(self.field)?;
+        let spec = Spec::of_validity(self.field, &Options::default())?;
         let chunk = ColumnRef::whole(self.array).chunk(&spec)?;
         let placement = validity_placement(&spec, &chunk.leaf, self.readiness);
         let plan = Plan::validity(&spec, self.array.len(), placement, CopyMode::IfNeeded)?;

@@ -1,8 +1,10 @@
 //! Rows of different lengths: lists and strings as values and offsets, or padded to a matrix.
 
 mod device_offsets;
+mod device_padded;
 mod elements;
 mod level;
+mod pad_rules;
 mod padded;
 mod part;
 mod planned;
@@ -16,7 +18,8 @@ mod views;
 use arrow_schema::FieldRef;
 
 pub(crate) use level::has_lengths;
-pub(crate) use padded::{PlannedPadded, lengths_of_type, plan_padded_type};
+pub(crate) use pad_rules::lengths_of_type;
+pub(crate) use padded::{PlannedPadded, plan_padded_type};
 pub(crate) use part::Part;
 pub(crate) use planned::PlannedRagged;
 pub(crate) use report::{check_ragged, is_ragged, is_rows, parts_of, plan_parts, plan_ragged_type, plan_schema};

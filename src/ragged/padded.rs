@@ -4,23 +4,21 @@ use std::fmt;
 use std::ops::Range;
 
 use arrow_schema::{DataType, FieldRef};
-use smallvec::smallvec;
 
-use super::elements::{item_field, parts, refuse_categories, unsupported};
+use super::device_padded::DevicePadded;
+use super::elements::parts;
 use super::level::null_row;
+use super::pad_rules::{both, item_spec, longer_row, plan_schema};
 use super::part::Part;
-use super::variable_shape;
 use crate::alloc::{Borrower, SelfCell, fallible};
 use crate::arrow::{DeviceArray, Leaf, ListChunk, ViewChunk, empty_on};
-use crate::column::{ColumnRef, require_host, shared_dictionary};
+use crate::column::{ColumnRef, shared_dictionary};
 use crate::convert::{ColumnChunk, ListItems, Padder, collect_ints, decode, null_item};
 use crate::device::Device;
 use crate::dtype::DType;
-use crate::error::{Error, Remedy, Result};
-use crate::plan::{Action, Plan, not_allowed};
-use crate::spec::{
-    CopyMode, DICTIONARIES, NULLS, NullPolicy, Nulls, Options, Pad, Pattern, Side, Spec, Undecided, may_be_null,
-};
+use crate::error::{Error, Result};
+use crate::plan::{Action, Plan};
+use crate::spec::{CopyMode, NullPolicy, Nulls, Options, Pad, Pattern, Side, Spec};
 use crate::tensor::Tensor;
 
 /// What padding any data of this field on a device would do: to the matrix, and to its validity.
@@ -29,45 +27,93 @@ use crate::tensor::Tensor;
 /// What keeps both from being made, other than a copy that is not allowed.
 pub(crate) fn plan_padded_type(field: &FieldRef, device: Device, pad: Pad, options: &Options) -> Result<Vec<Part>> {
     if !device.is_cpu() {
-        // Of a device, no data can be padded.
-        return PlannedPadded::new(field, &[empty_on(field.clone(), device)?], pad, options)?.parts();
+        return match PlannedPadded::new(field, &[empty_on(field.clone(), device)?], pad, options)? {
+            PlannedPadded::Device(rows) => Ok(rows.parts_of_type()),
+            PlannedPadded::Host(_) => Err(Error::internal("host memory of a device")),
+        };
     }
     let (spec, _) = item_spec(field, pad, options).map_err(|error| error.in_column(field.name()))?;
     Ok(plan_schema(field, &spec, pad, options))
 }
 
-/// The lengths of padded rows, of which a type alone tells no number.
-pub(crate) fn lengths_of_type(field: &FieldRef) -> Part {
-    let steps = vec![Action::CountLengths.to_string()];
-    let undecided = Undecided { steps, at_most: false, refused_if: Vec::new() };
-    let part = Part::of_plan("lengths", field, DType::Int64, smallvec![None], Plan::default(), CopyMode::IfNeeded);
-    Part { undecided: Some(undecided), ..part }
+/// Padded rows that are about to be made: what will be done is decided, and no element was read. Shares the memory of the chunks.
+#[derive(Debug)]
+pub(crate) enum PlannedPadded {
+    Host(HostPadded),
+    Device(DevicePadded),
 }
 
-/// What an item of a padded row becomes, and the padding.
-///
-/// # Errors
-/// What no data could make possible.
-fn item_spec(field: &FieldRef, pad: Pad, options: &Options) -> Result<(Spec, Pattern)> {
-    pad.check()?;
-    refuse_categories(options)?;
-    if field.extension_type_name() == Some(variable_shape::NAME) {
-        return Err(Error::unsupported(format!("rows of {} cannot be padded: each has a shape", variable_shape::NAME))
-            .remedy_is("convert them without pad, or pass the field data of their storage"));
+impl PlannedPadded {
+    /// Plans chunks of lists or strings. Reads offsets and bitmaps of host memory, and no memory of a device.
+    ///
+    /// # Errors
+    /// What no data could make possible; when a row is null and that is refused, or is too long; when dictionaries differ, or the result
+    /// is larger than memory can be. Of a device, what its memory tells is an error of [`PlannedPadded::run`].
+    pub(crate) fn new(field: &FieldRef, chunks: &[DeviceArray], pad: Pad, options: &Options) -> Result<Self> {
+        let planned = if DeviceArray::readiness_of(chunks).is_some() {
+            DevicePadded::new(field, chunks, pad, options).map(Self::Device)
+        } else {
+            HostPadded::new(field, chunks, pad, options).map(Self::Host)
+        };
+        planned.map_err(|error| error.in_column(field.name()))
     }
-    let item = item_field(field).ok_or_else(|| unsupported(field.data_type()))?;
-    if item_field(&item).is_some() {
-        return Err(Error::unsupported(format!("nested lists ({}) cannot be padded", field.data_type()))
-            .remedy_is("convert them without pad, or flatten one level first"));
+
+    /// Refuses a copy that is not allowed, or that nothing makes.
+    ///
+    /// # Errors
+    /// Names the column.
+    pub(crate) fn refuse(&self) -> Result<()> {
+        match self {
+            Self::Host(rows) => rows.refuse(),
+            Self::Device(rows) => rows.refuse(),
+        }
     }
-    let spec = Spec::new(&item, options)?;
-    let padding = Pattern::of(pad.value, spec.dtype())?;
-    Ok((spec, padding))
+
+    /// What will be done to the matrix, and to its validity.
+    ///
+    /// # Errors
+    /// For a null element that will be refused.
+    pub(crate) fn parts(&self) -> Result<Vec<Part>> {
+        match self {
+            Self::Host(rows) => rows.parts(),
+            Self::Device(rows) => rows.parts(),
+        }
+    }
+
+    /// The matrix, and a bool for each of its items.
+    ///
+    /// # Errors
+    /// As [`PlannedPadded::refuse`]; for a null element that is refused, and a value that a cast cannot take; when memory cannot be had.
+    /// Of a device also as [`PlannedPadded::new`].
+    pub(crate) fn run(&self) -> Result<(Tensor, Tensor)> {
+        match self {
+            Self::Host(rows) => rows.run(),
+            Self::Device(rows) => rows.run(),
+        }
+    }
+
+    /// What will be done to count the elements of each row.
+    pub(crate) fn lengths_part(&self) -> Part {
+        match self {
+            Self::Host(rows) => rows.lengths_part(),
+            Self::Device(rows) => rows.lengths_part(),
+        }
+    }
+
+    /// How many elements of each row are kept; none of a null row.
+    ///
+    /// # Errors
+    /// When memory cannot be had; of a device, as [`PlannedPadded::run`].
+    pub(crate) fn lengths(&self) -> Result<Tensor> {
+        match self {
+            Self::Host(rows) => rows.lengths(),
+            Self::Device(rows) => rows.lengths(),
+        }
+    }
 }
 
-/// Padded rows that are about to be made: what will be done is decided, every offset was checked, and no element was read. Shares the
-/// memory of the chunks, and holds what was decoded.
-pub(crate) struct PlannedPadded {
+/// Padded rows of host memory: every offset was checked. Holds what was decoded.
+pub(crate) struct HostPadded {
     field: FieldRef,
     pad: Pad,
     padding: Pattern,
@@ -93,27 +139,17 @@ impl Borrower for PadRows {
     type Of<'a> = Vec<PadSource<'a>>;
 }
 
-impl fmt::Debug for PlannedPadded {
+impl fmt::Debug for HostPadded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PlannedPadded").field("field", &self.field).field("plan", &self.plan).finish_non_exhaustive()
+        f.debug_struct("HostPadded").field("field", &self.field).field("plan", &self.plan).finish_non_exhaustive()
     }
 }
 
-impl PlannedPadded {
-    /// Plans chunks of lists or strings in host memory, the only one where rows are padded. Reads offsets and bitmaps.
-    ///
-    /// # Errors
-    /// What no data could make possible; when a row is null and that is refused, or is too long; when dictionaries differ, or the result
-    /// is larger than memory can be.
-    pub(crate) fn new(field: &FieldRef, chunks: &[DeviceArray], pad: Pad, options: &Options) -> Result<Self> {
-        Self::of(field, chunks, pad, options).map_err(|error| error.in_column(field.name()))
-    }
-
-    fn of(field: &FieldRef, chunks: &[DeviceArray], pad: Pad, options: &Options) -> Result<Self> {
+impl HostPadded {
+    fn new(field: &FieldRef, chunks: &[DeviceArray], pad: Pad, options: &Options) -> Result<Self> {
         let (spec, padding) = item_spec(field, pad, options)?;
         // The parts of ragged rows refuse chunks of another type, and here no row is hidden.
         parts(field, chunks)?;
-        chunks.iter().try_for_each(|chunk| require_host(chunk.device(), field.name()))?;
         let data = PadData { spec, chunks: fallible::copied(chunks)? };
         let mut planned = None;
         let rows = SelfCell::<_, PadRows>::new(data, |PadData { spec, chunks }| {
@@ -129,19 +165,11 @@ impl PlannedPadded {
         Ok(Self { field: field.clone(), pad, padding, copy: options.copy, length, plan, rows })
     }
 
-    /// Refuses a copy that is not allowed.
-    ///
-    /// # Errors
-    /// Names the column.
-    pub(crate) fn refuse(&self) -> Result<()> {
+    fn refuse(&self) -> Result<()> {
         self.plan.refuse_steps(self.copy).map_err(|error| error.in_column(self.field.name()))
     }
 
-    /// What will be done to the matrix, and to its validity.
-    ///
-    /// # Errors
-    /// For a null element that will be refused.
-    pub(crate) fn parts(&self) -> Result<Vec<Part>> {
+    fn parts(&self) -> Result<Vec<Part>> {
         let error = self.refuse().err();
         if error.is_none() {
             self.rows.with(|data, sources| self.refuse_nulls(&data.spec, sources))?;
@@ -155,7 +183,7 @@ impl PlannedPadded {
         Ok(both.into_iter().zip([matrix, flags]).map(part).collect())
     }
 
-    /// Refuses null elements as [`PlannedPadded::run`] does.
+    /// Refuses null elements as [`HostPadded::run`] does.
     fn refuse_nulls(&self, spec: &Spec, sources: &[PadSource<'_>]) -> Result<()> {
         let mut first = 0;
         for source in sources.iter().filter(|_| self.plan.is_copy() && spec.nulls() == Nulls::Refused) {
@@ -167,27 +195,18 @@ impl PlannedPadded {
         Ok(())
     }
 
-    /// The matrix, and a bool for each of its items.
-    ///
-    /// # Errors
-    /// As [`PlannedPadded::refuse`]; for a null element that is refused, and a value that a cast cannot take; when memory cannot be had.
-    pub(crate) fn run(&self) -> Result<(Tensor, Tensor)> {
+    fn run(&self) -> Result<(Tensor, Tensor)> {
         self.refuse()?;
         let made = self.rows.with(|data, sources| self.write(&data.spec, sources));
         made.map_err(|error| error.in_column(self.field.name()))
     }
 
-    /// What will be done to count the elements of each row.
-    pub(crate) fn lengths_part(&self) -> Part {
+    fn lengths_part(&self) -> Part {
         let (counted, copy) = ((DType::Int64, self.plan.rows), CopyMode::IfNeeded);
         Part { error: self.refuse().err(), ..Part::new("lengths", &self.field, counted, [Action::CountLengths], copy) }
     }
 
-    /// How many elements of each row are kept; none of a null row.
-    ///
-    /// # Errors
-    /// When memory cannot be had.
-    pub(crate) fn lengths(&self) -> Result<Tensor> {
+    fn lengths(&self) -> Result<Tensor> {
         let count = |sources: &Vec<PadSource<'_>>| {
             let mut lengths = fallible::with_room(self.plan.rows)?;
             for source in sources {
@@ -224,10 +243,7 @@ fn plan_rows(spec: &Spec, sources: &mut [PadSource<'_>], pad: Pad, options: &Opt
             match source.length(row).map_err(at_row)? {
                 None if options.nulls == NullPolicy::Error => return Err(null_row(rows + row)),
                 Some(length) if pad.truncate.is_none() && pad.length.is_some_and(|most| length > most) => {
-                    let most = pad.length.unwrap_or(0);
-                    let reason = format!("the row has {length} elements, and is padded to {most}");
-                    let remedy = Remedy::LongerRow { length: length.to_string() };
-                    return Err(at_row(Error::argument(reason)).remedy_is(remedy));
+                    return Err(at_row(longer_row(length, pad.length.unwrap_or(0))));
                 }
                 length => longest = longest.max(length.unwrap_or(0)),
             }
@@ -253,41 +269,6 @@ fn shared_codes(spec: &Spec, sources: &[PadSource<'_>]) -> Result<()> {
     let arrays: Vec<_> = sources.iter().filter_map(items).map(|items| items.with(|array, _| array.clone())).collect();
     let chunks = arrays.iter().map(|array| ColumnRef::whole(array).chunk(spec)).collect::<Result<Vec<_>>>()?;
     shared_dictionary(spec, &chunks).map(drop)
-}
-
-fn plan_schema(field: &FieldRef, spec: &Spec, pad: Pad, options: &Options) -> Vec<Part> {
-    let longer =
-        pad.length.filter(|_| pad.truncate.is_none()).map(|length| format!("rows have more than {length} elements"));
-    let nulls = options.nulls == NullPolicy::Error && may_be_null(field);
-    let refused_if = nulls.then(|| NULLS.to_owned()).into_iter().chain(longer);
-    let refused_if: Vec<_> = refused_if.chain(spec.has_codes().then(|| DICTIONARIES.to_owned())).collect();
-    let is_refused = pad.length != Some(0) && options.copy == CopyMode::Never;
-    let error = is_refused.then(|| {
-        not_allowed("a copy is needed of any rows (rows are padded)")
-            .remedy_is(Remedy::AllowCopyOrNoPad)
-            .in_column(field.name())
-    });
-    let of_values: Vec<_> = Plan::padding_actions(spec, pad.length).collect();
-    let actions = [of_values, vec![Action::Pad { length: pad.length }]];
-    let parts = both(field, spec, (None, pad.length), options.copy).into_iter().zip(actions);
-    let part = |(part, actions): (Part, Vec<Action>)| {
-        let steps = actions.iter().filter(|_| pad.length != Some(0)).map(Action::to_string).collect();
-        let undecided = Undecided { steps, at_most: false, refused_if: refused_if.clone() };
-        Part { undecided: Some(undecided), error: error.clone(), ..part }
-    };
-    parts.map(part).collect()
-}
-
-/// The matrix and its validity, of which only types and shapes are known.
-fn both(field: &FieldRef, spec: &Spec, (rows, length): (Option<usize>, Option<usize>), copy: CopyMode) -> [Part; 2] {
-    let extent = |extent: Option<usize>| extent.and_then(|extent| i64::try_from(extent).ok());
-    let shape = smallvec![extent(rows), extent(length)];
-    let inner = spec.inner_shape().iter().copied().map(Some);
-    let matrix = [extent(rows), extent(length)].into_iter().chain(inner).collect();
-    [
-        Part::of_plan("values", field, spec.dtype(), matrix, Plan::default(), copy),
-        Part::of_plan("validity", field, DType::Bool, shape, Plan::default(), copy),
-    ]
 }
 
 /// Tells which elements of a row remain.

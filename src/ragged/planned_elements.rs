@@ -49,7 +49,8 @@ impl PlannedElements {
         let part = Part::of_plan(name, spec.field(), spec.dtype(), shape, Plan::default(), options.copy);
         let decoded = decode_column(&spec, &columns(&chunks), &options);
         let planned = decoded.and_then(|decoded| {
-            let elements = Elements { spec, chunks: decoded.unwrap_or(chunks), options };
+            let (chunks, own) = decoded.map_or((chunks, None), |decoded| (decoded.chunks, decoded.spec));
+            let elements = Elements { spec: own.unwrap_or(spec), chunks, options };
             SelfCell::new(elements, |own| PlannedColumn::new(&own.spec, &columns(&own.chunks), &own.options))
         });
         Self { part, planned }

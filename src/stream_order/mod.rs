@@ -245,7 +245,6 @@ impl Readiness {
     }
 
     /// Returns whether both are of the same memory.
-    #[cfg(feature = "python")]
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }

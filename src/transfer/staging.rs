@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::own_memory::device_address;
 use crate::convert::{for_each_part, threads};
-use crate::cuda::{Current, PinnedBlock, Stream, thread_sync, virtual_time};
+use crate::cuda::{Current, PinnedBlock, Stream, virtual_time};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::stream_order::{self, Readiness, Wait};
@@ -97,10 +97,7 @@ fn each_load<W>(
     end: impl Fn(&Current, W, Result<()>) -> Result<()> + Sync,
 ) -> Result<()> {
     let next = AtomicUsize::new(0);
-    let token = (&raw const next).addr();
-    thread_sync::send(token);
-    let done = for_each_part(threads, threads, 1, |_| {
-        thread_sync::receive(token);
+    for_each_part(threads, threads, 1, |_| {
         let current = stream_order::enter(device)?;
         let mut state = start();
         let mut outcome = Ok(());
@@ -112,12 +109,8 @@ fn each_load<W>(
             // Nobody goes on.
             next.store(loads.len(), Ordering::Relaxed);
         }
-        let ended = end(&current, state, outcome);
-        thread_sync::send(token);
-        ended
-    });
-    thread_sync::receive(token);
-    done
+        end(&current, state, outcome)
+    })
 }
 
 /// Copies ordinary memory to device memory from `target` on, in the order of `stream`. On return, the host memory is

@@ -352,6 +352,11 @@ fn kernels_read_what_is_written_and_are_waited_for() {
     const ROWS: usize = 1 << 12;
     cuda::use_device(0);
     let (producer, ours, consumer) = (Stream::new(false), Stream::new(false), Stream::new(false));
+    // The first copy loads what it needs, which may wait for the device.
+    let (first, busy) = late_column(4, ROWS, producer);
+    busy.end();
+    drop((Conversion::default().copy(CopyMode::Always).to_tensor(&first).unwrap(), first));
+    producer.synchronize();
     let (column, busy) = late_column(5, ROWS, producer);
     let scope = stream_scope(ours.named());
     let before = (cuda::host_waits(), host_waits());

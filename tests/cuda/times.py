@@ -1,6 +1,7 @@
 """How long does what take on the virtual clock of the simulated driver? Writes docs/cuda-times.md, for both machines.
 
-Needs `make simulated-cuda` and the installed package. Each machine's figures are made in a process of its own.
+Needs `make simulated-cuda` and the installed package. Each machine's figures are made in processes of their own,
+those of the first use without the reaper: its calls would fall into a short figure or not, as the wall has it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from run import CLOCK, MACHINES, ROOT, environment
@@ -28,24 +30,26 @@ written down first. They show what overlaps and what grows. `make cuda-times` wr
 """
 
 
-def figures() -> dict[str, str]:
-    """The rows of this process's machine."""
-    sys.path[:0] = [str(TESTS / "cuda"), str(TESTS)]
-    import arrow_dlpack as ad
+def timed(run: Callable[[], object]) -> int:
+    """How long a call takes with the work that it starts. What it returns is given back before the next call."""
     import clock
     import driver
-    import fakes
-    import numpy as np
+
+    start = clock.now()
+    kept = run()
+    driver.synchronize()
+    took = clock.now() - start
+    del kept
+    driver.drain()
+    return took
+
+
+def first_use() -> dict[str, str]:
+    """The rows of a device's first use. The second conversion takes memory that the first one has given back."""
+    import arrow_dlpack as ad
+    import driver
     import pyarrow as pa
     from device_arrow import DeviceArray
-
-    def timed(run: object) -> int:
-        start = clock.now()
-        kept = run()
-        driver.synchronize()
-        took = clock.now() - start
-        del kept
-        return took
 
     found: dict[str, str] = {}
     view, first, second = (DeviceArray(pa.array([1.5, 2.5])).give() for _ in range(3))
@@ -53,14 +57,21 @@ def figures() -> dict[str, str]:
     found["first view of memory on a device, beyond its context"] = us(timed(lambda: ad.to_tensor(view)))
     found["first conversion by a kernel"] = us(timed(lambda: ad.to_tensor(first, dtype="float32")))
     found["second conversion by a kernel, with its wait"] = us(timed(lambda: ad.to_tensor(second, dtype="float32")))
+    return found
 
-    pool, stream = fakes.Pool(), driver.Stream()
-    address = pool.allocate(16)
 
-    def passes_through() -> None:
-        source = fakes.Torch(pool, np.empty(0, "int32"), stream=driver.LEGACY, address=address)
-        source.shape = (4,)
-        fakes.cupy(ad.from_dlpack(source), stream.handle).release()
+def in_use() -> dict[str, str]:
+    """The rows of a device that is in use."""
+    import arrow_dlpack as ad
+    import clock
+    import driver
+    import fakes
+    import numpy as np
+    import pyarrow as pa
+    import timed_work
+
+    found: dict[str, str] = {}
+    passes_through = timed_work.PassesThrough(fakes.Pool())
 
     def each(count: int) -> str:
         start = clock.now()
@@ -84,19 +95,24 @@ def figures() -> dict[str, str]:
     driver.synchronize()
     found["64 MiB of page-locked memory to the device"] = rate(64 * MIB, timed(lambda: pinned.to_device("cuda:0")))
 
-    values = np.arange(1 << 19, dtype="float32")
-    table = pa.table({f"c{at}": values for at in range(64)})
-    loader = ad.Loader(table, batch_size=8192, device="cuda", prefetch=2)
-    start = clock.now()
-    for batch in loader:
-        del batch
-    driver.synchronize()
-    took, lasted = clock.now() - start, clock.timeline(start)
-    packing, copying = clock.total(lasted, "host copy"), clock.total(lasted, "copy")
-    found["`Loader(device=)`, 64 batches of 2 MiB: an epoch"] = us(took)
-    found["its packing by one thread, alone"] = us(packing)
-    found["its copies, alone"] = us(copying)
-    found["the epoch by the slower of both"] = f"{took / max(packing, copying):.2f}"
+    epoch = timed_work.epoch(ad.Loader(timed_work.table(64, 1 << 19), batch_size=8192, device="cuda", prefetch=2))
+    found["`Loader(device=)`, 64 batches of 2 MiB: an epoch"] = us(epoch.took)
+    found["its packing by one thread, alone"] = us(epoch.packing)
+    found["its copies, alone"] = us(epoch.copying)
+    found["the epoch by the slower of both"] = f"{epoch.took / epoch.slower:.2f}"
+    return found
+
+
+PARTS = {"first_use": (first_use, {"ARROW_DLPACK_REAPER": "0"}), "in_use": (in_use, {})}
+
+
+def figures(part: str) -> dict[str, str]:
+    """The rows of a part, on this process's machine."""
+    sys.path[:0] = [str(TESTS / "cuda"), str(TESTS)]
+    import clock
+    import driver
+
+    found = PARTS[part][0]()
     assert driver.races() == 0, driver.report()
     assert clock.is_exact(), "a thread computed for long: run it on an idle machine"
     return found
@@ -112,19 +128,22 @@ def rate(count: int, nanoseconds: int) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--here", action="store_true", help="prints the figures of the machine of this process")
-    if parser.parse_args().here:
-        print(json.dumps(figures()))
+    parser.add_argument("--here", choices=PARTS, help="prints the figures of a part, on the machine of this process")
+    if part := parser.parse_args().here:
+        print(json.dumps(figures(part)))
         return
     columns = []
     for machine in MACHINES:
-        with tempfile.TemporaryDirectory() as folder:
-            variables = environment(f"{CLOCK} on {machine}", Path(folder) / "log", None)
-            command = [sys.executable, __file__, "--here"]
-            made = subprocess.run(
-                command, cwd=ROOT, env={**os.environ, **variables}, check=True, stdout=subprocess.PIPE
-            )
-        columns.append(json.loads(made.stdout))
+        column = {}
+        for part, (_, added) in PARTS.items():
+            with tempfile.TemporaryDirectory() as folder:
+                variables = {**environment(f"{CLOCK} on {machine}", Path(folder) / "log", None), **added}
+                command = [sys.executable, __file__, "--here", part]
+                made = subprocess.run(
+                    command, cwd=ROOT, env={**os.environ, **variables}, check=True, stdout=subprocess.PIPE
+                )
+            column |= json.loads(made.stdout)
+        columns.append(column)
     rows = [f"| {row} | {' | '.join(column[row] for column in columns)} |" for row in columns[0]]
     table = "\n".join([f"| | {' | '.join(MACHINES)} |", f"|---|{'---|' * len(MACHINES)}", *rows])
     PAGE.write_text(f"{HEAD}{table}\n\nOne thread of the host copies and packs.\n")

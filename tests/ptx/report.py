@@ -91,7 +91,36 @@ FAMILIES = [
     Family("normalise_bools", "1 a value", "1 a value", {0: 16}, "loads and stores of 16 bytes"),
     Family("store_table", "none", "8 a word", {0: 0}, "none: at most 3,840 bytes, of the launch's parameter"),
     Family("keep_misfits", "8 a column", "32 a column", {0: 8}, "none: at most a value for each column"),
-    Family("spread_rows", "w a value", "w a value", WIDE, "loads and stores of 16 bytes, and no division in the loop"),
+    Family(
+        "measure_rows",
+        "4 or 8 a row, twice with list views",
+        "8 a row if lengths are kept, else 40 in all",
+        {0: 8},
+        "neighbours read neighbouring offsets, each once from memory; two atomics a block, and one a thread that "
+        "finds a fault",
+    ),
+    Family(
+        "place_rows",
+        "4 or 8 a padded row",
+        "4 or 8 an element, 1 an item",
+        {0: 8},
+        "more is written than read, and a row's offsets come from the cache; no division in the loop",
+    ),
+    Family(
+        "spread_rows",
+        "1 a byte",
+        "1 a byte",
+        {0: 16},
+        "loads and stores of 16 bytes, and no division in the loop; for rows that no words of 4 bytes are aligned for",
+    ),
+    Family(
+        "copy_strided",
+        "w a word",
+        "w a word",
+        {0: 16},
+        "words of 1 to 8 bytes, four of a thread at once: 16 KB or more under way from 4 bytes on, less of narrower "
+        "words; neighbours read and write neighbours, by way of shared memory if these differ",
+    ),
     Family(
         "fill_nulls",
         "1/8 a value",

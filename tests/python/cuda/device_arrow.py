@@ -316,8 +316,8 @@ def interrupted() -> Iterator[None]:
         raise Stop
 
     signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, 0.2)
-    with pytest.raises(Stop):
+    with pytest.raises(Stop):  # noqa: PT012
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
         yield
 
 

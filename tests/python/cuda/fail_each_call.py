@@ -40,7 +40,7 @@ FREES = {
 # The failure of these leaves the thread's context, or its capture mode, as it is.
 RESTORES = {"cuCtxPopCurrent_v2", "cuThreadExchangeStreamCaptureMode"}
 KINDS = ["device", "pinned", "managed", "registered", "streams", "events", "contexts", "pools", "modules", "graphs"]
-SECONDS = 60
+SECONDS = 240
 # All functions, all calls of which fail.
 LOST = "*"
 
@@ -129,7 +129,8 @@ def child_lost(found: Found, workload: str, nth: int, code: int) -> None:
         try:
             run()
         except (BufferError, driver.CudaError) as error:
-            said = str(error)
+            # Conversions of a named column say which one it was.
+            said = str(error).removeprefix('column "x": ')
         # At first it may have been a call of another library's that failed, or none at all.
         own = "the CUDA context is lost" in said
         assert own or (run is first and (not said or said.startswith(("cu", "simulated")))), said
@@ -166,7 +167,7 @@ def in_child(log: Path, work, *arguments) -> tuple[bool, Found]:
     with os.fdopen(reader) as said:
         text = said.read()
     status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-    found = Found(**json.loads(text)) if text else Found(wrong="it said nothing")
+    found = Found(**json.loads(text)) if text else Found(wrong=f"it said nothing, and ended with status {status}")
     if status and not found.wrong:
         found.wrong = f"it ended with status {status}"
     return False, found

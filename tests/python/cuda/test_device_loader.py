@@ -57,6 +57,19 @@ def test_devices_by_name_and_number(device: Any) -> None:
 
 
 @PREFETCH
+def test_several_threads_pack_page_locked_blocks_again_and_again(prefetch: int) -> None:
+    """Batches of 2 MiB, each thread writing 1 MiB: the fixture of races fails for a write before the copy ends."""
+    values = np.arange(1 << 17, dtype="float32")
+    source = pa.table({f"c{at}": values + at for at in range(16)})
+    expected = np.stack([column.to_numpy() for column in source.columns], axis=1)
+    consumer = Consumer()
+    loader = ad.Loader(source, batch_size=1 << 15, device="cuda", prefetch=prefetch, threads=2)
+    for _ in range(3):
+        found = [consumer.batch(batch) for batch in loader]
+        assert np.array_equal(np.concatenate(found), expected)
+
+
+@PREFETCH
 def test_nothing_is_waited_for(prefetch: int, host_waits: Any) -> None:
     """Neither by us nor by the driver, whose batches are all still to be copied when they are handed out."""
     waits, stream = host_waits(), driver.Stream()

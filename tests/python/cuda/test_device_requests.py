@@ -39,7 +39,7 @@ class TestTensorsForTheCpu:
         assert listed(ad.to_tensor(own, device="cpu")) == [0, 2, 4]
         report = ad.explain(own, device="cpu")
         assert (report[0].how, report.transfer.how) == ("copy", "copy")
-        assert ad.explain(own)[0].how == "refused"
+        assert (ad.explain(own)[0].how, str(ad.explain(own)[0].device)) == ("copy", "cuda:0")
 
     def test_their_validity_too(self, pool: fakes.Pool) -> None:
         values = fakes.Torch(pool, np.arange(3, dtype="int32"))

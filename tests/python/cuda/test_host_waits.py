@@ -90,8 +90,9 @@ def test_a_signal_ends_the_wait_of_the_main_thread_alone(pool: fakes.Pool) -> No
     thread = threading.Thread(target=work)
     thread.start()
     before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, 0.2)
-    with pytest.raises(Stop):
+    # The signal may come as soon as it is allowed to.
+    with pytest.raises(Stop):  # noqa: PT012
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
         tensors[1].to_device("cpu")
     signal.signal(signal.SIGALRM, before)
     assert not outcomes

@@ -55,6 +55,13 @@ def alive() -> int:
     return sum(name.startswith("arrow-dlpack-re") for name in names)
 
 
+def is_quiet() -> bool:
+    """Whether nothing calls the driver for many times as long as the thread ever sleeps between two looks."""
+    calls = driver.calls()
+    time.sleep(0.2)
+    return driver.calls() == calls
+
+
 class TestMemoryComesBack:
     def test_when_the_device_is_done(self, pool: fakes.Pool) -> None:
         assert not alive()
@@ -241,15 +248,14 @@ class TestTheThread:
             """
             import pytest
             # The thread looks, and finds that out.
+            assert driver.soon(lambda: driver.calls("cuEventSynchronize") >= 1)
             time.sleep(0.2)
             with pytest.raises(BufferError, match="context is lost"):
                 ad.from_dlpack(np.arange(3), device="cuda").to_device("cpu")
             driver.open_gates()
             assert ad.collect() == 1
             # It asks no more.
-            calls = driver.calls()
-            time.sleep(0.1)
-            assert driver.calls() == calls
+            assert driver.soon(is_quiet)
             assert (pool.freed, driver.races()) == (0, 0)
             """,
             before=lost,
@@ -263,7 +269,7 @@ def run(end: str, before: str = "") -> None:
         import sys, time
         sys.path[:0] = {folders!r}
         import arrow_dlpack as ad, driver, fakes, numpy as np
-        from test_reaper import lend
+        from test_reaper import is_quiet, lend
         pool = fakes.Pool()
         gate = driver.gate(driver.LEGACY)
         {before}
@@ -332,10 +338,7 @@ class TestCosts:
     def test_none_while_nothing_waits(self, pool: fakes.Pool) -> None:
         lend(pool)
         assert soon(lambda: pool.freed == 1)
-        time.sleep(0.05)
-        calls = driver.calls()
-        time.sleep(0.2)
-        assert driver.calls() == calls
+        assert soon(is_quiet)
 
     def test_few_while_work_of_several_streams_lasts(self, pool: fakes.Pool) -> None:
         """Each but one is asked for, less and less often, at last each 10 ms; that thread has entered the device."""

@@ -12,6 +12,7 @@ import fakes
 import numpy as np
 import pyarrow as pa
 import pytest
+import timed_work
 from clock import MICROSECOND, MILLISECOND, SECOND
 from device_arrow import DeviceArray
 
@@ -23,11 +24,6 @@ MIB = 1 << 20
 def _exact() -> Any:
     yield
     assert clock.is_exact()
-
-
-def table(columns: int, rows: int) -> pa.Table:
-    values = np.arange(rows, dtype="float32")
-    return pa.table({f"c{at}": values + at for at in range(columns)})
 
 
 def test_a_view_needs_little_beyond_the_context() -> None:
@@ -51,14 +47,7 @@ def test_the_kernels_are_loaded_with_the_first_conversion_and_not_compiled() -> 
 
 def test_an_export_costs_the_same_at_any_number_of_waiting_entries(pool: fakes.Pool) -> None:
     """With the device one second behind, nothing comes back."""
-    stream, address = driver.Stream(), pool.allocate(16)
-
-    def passes_through() -> None:
-        source = fakes.Torch(pool, np.empty(0, "int32"), stream=driver.LEGACY, address=address)
-        source.shape = (4,)
-        tensor = ad.from_dlpack(source)
-        fakes.cupy(tensor, stream.handle).release()
-
+    passes_through = timed_work.PassesThrough(pool)
     passes_through()
     clock.busy(driver.LEGACY, SECOND)
     start, costs = clock.now(), []
@@ -110,13 +99,19 @@ def test_an_upload_overlaps_the_copies_of_the_host_with_those_of_the_device() ->
 @pytest.mark.parametrize("prefetch", [1, 2])
 def test_the_loader_overlaps_packing_with_its_copies(prefetch: int) -> None:
     ad.warm_up("cuda:0")
-    loader = ad.Loader(table(64, 1 << 19), batch_size=8192, device="cuda", prefetch=prefetch)
-    start = clock.now()
-    for batch in loader:
-        del batch
-    driver.synchronize()
-    took, lasted = clock.now() - start, clock.timeline(start)
-    packing, copying = clock.total(lasted, "host copy"), clock.total(lasted, "copy")
-    assert packing
-    assert copying
-    assert took <= 1.1 * max(packing, copying), (took, packing, copying)
+    loader = ad.Loader(timed_work.table(64, 1 << 19), batch_size=8192, device="cuda", prefetch=prefetch)
+    epoch = timed_work.epoch(loader)
+    assert epoch.packing
+    assert epoch.copying
+    assert epoch.took <= 1.1 * epoch.slower, epoch[:3]
+
+
+@pytest.mark.parametrize("rows", [4096, 8192])
+def test_an_epoch_without_new_blocks_takes_as_long_as_its_packing(rows: int) -> None:
+    """The first epoch pins two blocks and grows the pool; in later ones each batch has its own calls alone."""
+    loader = ad.Loader(timed_work.table(64, 64 * rows), batch_size=rows, device="cuda", prefetch=2)
+    for number in range(3):
+        epoch = timed_work.epoch(loader)
+        pinned = clock.total(epoch.lasted, "cuMemHostAlloc")
+        assert (pinned > 0) == (number == 0)
+        assert number == 0 or epoch.took <= 1.1 * epoch.slower, epoch[:3]

@@ -167,18 +167,25 @@ def _arrays(kind: int) -> Run:
     full = pa.py_buffer(b"\xff")
     numbers = [pa.Array.from_buffers(pa.int64(), 4, [full, pa.py_buffer(bytes(32))]) for _ in range(2)]
     columns = DeviceArray(pa.StructArray.from_arrays(numbers, ["a", "b"]), kind, change=forget)
-    lists = DeviceArray(pa.array([[1, 2], [], [3]]), kind)
-    given = [columns.give(), lists.give()]
+    lists = pa.array([[1, 2], [], [3]])
+    given = [source.give() for source in (columns, DeviceArray(lists, kind), DeviceArray(table_of(lists), kind))]
 
     def run() -> None:
-        batch, rows = map(ad.from_arrow, given)
+        batch, rows, table = map(ad.from_arrow, given)
         tensors = ad.to_tensors(batch)
         with exported(ad.to_arrow(tensors["a"])), exported(batch), exported(batch, sync="host"):
             pass
         with exported(ad.to_ragged(rows)):
             pass
+        ad.to_tensors(table, columns={"x": ad.padded("x", lengths="n", validity="mask")})
 
     return run
+
+
+def table_of(lists: pa.Array) -> pa.StructArray:
+    """Lists whose elements may be null, so that the host reads what kernels find."""
+    items = pa.Array.from_buffers(pa.int64(), 3, [pa.py_buffer(b"\xff"), pa.py_buffer(bytes(24))])
+    return pa.StructArray.from_arrays([pa.ListArray.from_arrays(lists.offsets, items)], ["x"])
 
 
 @common
@@ -277,6 +284,25 @@ def packed() -> Run:
     def run() -> None:
         matrix = ad.to_tensor(ad.from_arrow(BATCH).to_device("cuda:0"), dtype="float32", nulls=0)
         assert np.array_equal(np.from_dlpack(matrix.to_device("cpu")), [[1, 1], [0, 2], [3, 3]])
+
+    return run
+
+
+@common
+def split() -> Run:
+    """Kernels gather the elements of a column, split rows into columns, and pack their validity."""
+    producer = stream()
+    values = np.arange(12, dtype="float32").reshape(4, 3)
+    whole = fakes.Torch(pool(), values, stream=producer.handle)
+    valid = fakes.Torch(pool(), values > 4, stream=producer.handle)
+    column = fakes.Torch(pool(), values, stream=producer.handle)
+    column.shape, column.strides = (4,), (3,)
+
+    def run() -> None:
+        made = ad.to_arrow(column).to_device("cpu")
+        assert pa.array(made).to_pylist() == values[:, 0].tolist()
+        batch = pa.array(ad.to_arrow(whole, names=["a", "b", "c"], validity=valid).to_device("cpu"))
+        assert batch.field(1).to_pylist() == [None, None, 7, 10]
 
     return run
 

@@ -90,9 +90,13 @@ impl Call {
         if self.has_clock() {
             return self.wait_on_clock("wait", |state| state.end_of(stream, tick));
         }
+        // The package's own thread waits so for what it releases, which must not end what keeps the device busy.
+        let awaited = usize::from(self.name != "cuEventSynchronize");
+        self.awaited += awaited;
         while !self.run_to(stream, tick) {
             self.pause(Duration::from_millis(1));
         }
+        self.awaited -= awaited;
     }
 
     /// Unlocks the driver until something changes, or for as long as `longest`.

@@ -29,7 +29,7 @@ pub(crate) enum Action {
     },
     /// Blocks the stream until a test opens it.
     Gate(u64),
-    /// Keeps the device's kernels busy for so many nanoseconds of the virtual clock.
+    /// Keeps the device's kernels busy for so many nanoseconds of the virtual clock; without one, until a thread waits for what is behind.
     Busy(u64),
 }
 

@@ -54,6 +54,8 @@ pub(crate) struct State {
     pub(crate) functions: HashMap<usize, Function>,
     /// Whether each gate is open, by number.
     pub(crate) gates: BTreeMap<u64, bool>,
+    /// How many threads wait for work, but for those that wait for an event alone.
+    pub(crate) awaited: usize,
     /// What was known at each hand-over, by token.
     pub(crate) hand_overs: HashMap<u64, Clock>,
     pub(crate) time: Time,
@@ -94,6 +96,7 @@ impl State {
             modules: HashMap::new(),
             functions: HashMap::new(),
             gates: BTreeMap::new(),
+            awaited: 0,
             hand_overs: HashMap::new(),
             time: Time::default(),
             random: (seed + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,

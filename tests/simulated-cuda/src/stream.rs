@@ -14,6 +14,8 @@ use crate::state::State;
 
 /// How often a query of something unfinished says so before it makes it finish, unless the schedule is random.
 const PATIENCE: u32 = 3;
+/// So many times as often, it makes what keeps the device busy finish, too: a thread that polls may wait for it.
+const LONG_PATIENCE: u32 = 20;
 
 /// A queue of work.
 #[derive(Debug)]
@@ -35,6 +37,8 @@ pub(crate) struct Stream {
     /// What the last operation comes after.
     pub(crate) clock: Arc<Clock>,
     polls: u32,
+    /// Queries that would have made something finish, if nothing had kept the device busy.
+    vain_polls: u32,
     pub(crate) capture: Option<Captured>,
 }
 
@@ -106,6 +110,7 @@ impl State {
             ends: Vec::new(),
             clock: Arc::default(),
             polls: 0,
+            vain_polls: 0,
             capture: None,
         });
         number
@@ -176,6 +181,7 @@ impl State {
     /// Runs a stream up to the operation `tick`, and before that whatever it waits for. The answer is whether it came there: a gate
     /// or a host function may be in the way.
     pub(crate) fn run_to(&mut self, stream: usize, tick: u64) -> bool {
+        let is_timed = self.has_clock();
         while self.streams[stream].done < tick {
             let Some(next) = self.streams[stream].queue.front() else { return true };
             if next.started {
@@ -189,6 +195,7 @@ impl State {
             let next = self.streams[stream].queue.front_mut().expect("only its own stream takes it");
             match &next.action {
                 Action::Gate(gate) if !self.gates.get(gate).copied().unwrap_or(true) => return false,
+                Action::Busy(_) if !is_timed && self.awaited == 0 => return false,
                 Action::Host { function, data } => {
                     next.started = true;
                     let (function, data, at) = (*function, *data, next.at.clone());
@@ -263,7 +270,15 @@ impl State {
             return false;
         }
         self.streams[stream].polls = 0;
-        self.run_to(stream, tick)
+        self.streams[stream].vain_polls += 1;
+        let awaited = usize::from(self.streams[stream].vain_polls > LONG_PATIENCE);
+        self.awaited += awaited;
+        let done = self.run_to(stream, tick);
+        self.awaited -= awaited;
+        if done {
+            self.streams[stream].vain_polls = 0;
+        }
+        done
     }
 }
 

@@ -34,8 +34,8 @@ pub extern "C" fn simulated_cuda_host_copied(bytes: u64) {
     });
 }
 
-/// Queues work that keeps the kernels of a stream's device busy for so many nanoseconds of the virtual clock. The answer is 0 if there is
-/// no such stream.
+/// Queues work that keeps the kernels of a stream's device busy for so many nanoseconds of the virtual clock, or, under a schedule without
+/// one, until a thread waits for what is behind it: queries then say "not ready" for as long. The answer is 0 if there is no such stream.
 #[unsafe(no_mangle)]
 pub extern "C" fn simulated_cuda_busy(stream: usize, nanoseconds: u64) -> i32 {
     ask(|call| {

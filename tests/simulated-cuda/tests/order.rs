@@ -16,7 +16,7 @@ mod support;
 use std::ptr::null_mut;
 use std::sync::Barrier;
 
-use cudarc::driver::sys::CUstream;
+use cudarc::driver::sys::{self, CUstream};
 use support::{copy, device, enter, event, fill, finish, holds, ok, open, pinned, proves, read, refused, stream, wait};
 
 const BYTES: usize = 4096;
@@ -35,6 +35,26 @@ fn event_wait_between_streams() {
         copy(back as u64, data, BYTES, second);
         finish(second);
         assert!(run.fault || read(back.wrapping_add(BYTES - 1)) == 7);
+    });
+}
+
+#[test]
+fn a_device_is_busy_until_a_thread_waits() {
+    holds("a_device_is_busy_until_a_thread_waits", &[], |run| {
+        open(0);
+        let (busy, beside, data, back) = (stream(false), stream(false), device(BYTES), pinned(BYTES));
+        run.simulator.busy(busy as usize, 1_000_000_000);
+        fill(data, 7, BYTES, busy);
+        copy(back as u64, data, BYTES, busy);
+        // Waiting for another stream, or asking, ends nothing.
+        finish(beside);
+        let done = |stream| support::call!(cuStreamQuery(stream));
+        assert!((0..10).all(|_| done(busy) == sys::CUresult::CUDA_ERROR_NOT_READY));
+        finish(busy);
+        assert_eq!((done(busy), read(back)), (sys::CUresult::CUDA_SUCCESS, 7));
+        // Somebody who asks again and again waits, too.
+        run.simulator.busy(busy as usize, 1);
+        assert!((0..1000).any(|_| done(busy) == sys::CUresult::CUDA_SUCCESS));
     });
 }
 
@@ -232,7 +252,7 @@ fn a_query_that_says_done_is_a_wait() {
         fill(data, 7, BYTES, first);
         copy(back as u64, data, BYTES, first);
         ok!(cuEventRecord(event, first));
-        while !run.fault && support::call!(cuEventQuery(event)) != cudarc::driver::sys::CUresult::CUDA_SUCCESS {}
+        while !run.fault && support::call!(cuEventQuery(event)) != sys::CUresult::CUDA_SUCCESS {}
         assert!(read(back) == 7 || run.fault);
     });
 }

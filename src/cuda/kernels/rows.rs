@@ -1,0 +1,123 @@
+//! Launches the kernels that look at rows of different lengths: how long they are, and where padded rows find their elements.
+
+use std::ffi::c_void;
+
+use super::DeviceBits;
+use crate::cuda::context::Current;
+use crate::cuda::driver::DevicePointer;
+use crate::cuda::module::Kernel;
+use crate::cuda::stream::Stream;
+use crate::error::Result;
+
+/// Set if offsets have 64 bits: `WIDE_OFFSETS` in kernels.cu.
+const WIDE_OFFSETS: u32 = 1;
+/// Set if padding comes before the items: `PAD_FRONT` in kernels.cu.
+const PAD_FRONT: u32 = 2;
+/// Set if items are dropped from the front: `CUT_FRONT` in kernels.cu.
+const CUT_FRONT: u32 = 4;
+
+/// Rows as kernels read them, and how they are padded: `Rows` in kernels.cu.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KernelRows {
+    offsets: DevicePointer,
+    lengths: DevicePointer,
+    validity: DevicePointer,
+    validity_bit: u32,
+    flags: u32,
+    length: u64,
+    per_item: u64,
+}
+
+const _: () = assert!(size_of::<KernelRows>() == 48 && align_of::<KernelRows>() == 8);
+
+impl KernelRows {
+    /// How many numbers [`Current::measure_rows`] lowers.
+    pub(crate) const NUMBERS: usize = 5;
+
+    /// Rows of these offsets and lengths, of any alignment; without a padding.
+    ///
+    /// # Errors
+    /// If an address exceeds 64 bits.
+    pub(crate) fn new(
+        (offsets, lengths): (DevicePointer, Option<DevicePointer>),
+        is_wide: bool,
+        validity: Option<DeviceBits>,
+    ) -> Result<Self> {
+        let (validity, validity_bit) = validity.map_or(Ok((0, 0)), DeviceBits::split)?;
+        let flags = if is_wide { WIDE_OFFSETS } else { 0 };
+        Ok(Self { offsets, lengths: lengths.unwrap_or(0), validity, validity_bit, flags, length: 0, per_item: 1 })
+    }
+
+    /// The same rows, padded to `length` items of `per_item` elements.
+    pub(crate) fn padded(self, length: u64, per_item: u64, (pads_front, cuts_front): (bool, bool)) -> Self {
+        let flag = |is_set, flag| if is_set { flag } else { 0 };
+        let flags = self.flags | flag(pads_front, PAD_FRONT) | flag(cuts_front, CUT_FRONT);
+        Self { flags, length, per_item, ..self }
+    }
+}
+
+/// What [`Current::place_rows`] writes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PlacedElements {
+    /// The elements of all items.
+    pub(crate) limit: u64,
+    /// Which of them are valid; `None` if all are.
+    pub(crate) validity: Option<DeviceBits>,
+    /// Where codes of 32 bits go; the limit is less than their largest number.
+    pub(crate) narrow: Option<DevicePointer>,
+    /// Where codes of 64 bits go.
+    pub(crate) wide: Option<DevicePointer>,
+    /// Where bools go.
+    pub(crate) mask: Option<DevicePointer>,
+}
+
+// `Launch` invariant, as in `kernels.rs`: each list of parameters has the types and the order of its kernel in kernels.cu.
+impl Current {
+    /// Lowers five 64-bit numbers from `found` on by what rows hold, and writes to `kept` how many items each keeps, at most `most`.
+    /// The numbers are the complement of the largest length, the first row that leads out of `items`, the first with more than
+    /// `most`, the first null row, and the complement of the largest end.
+    ///
+    /// # Errors
+    /// As [`Current::unpack_bits`].
+    ///
+    /// # Safety
+    /// The offsets, lengths and bits of `count` rows, the numbers and as many 64-bit integers, which are aligned, are memory of this
+    /// device until the kernel is done.
+    pub(crate) unsafe fn measure_rows(
+        &self,
+        rows: &KernelRows,
+        count: u64,
+        (items, most): (u64, u64),
+        (found, kept): (Option<DevicePointer>, Option<DevicePointer>),
+        stream: Stream,
+    ) -> Result<()> {
+        let (found, kept) = (found.unwrap_or(0), kept.unwrap_or(0));
+        let mut parameters = parameters![*rows, count, items, most, found, kept];
+        // SAFETY: `Launch` invariant; what the rows name, the numbers and the integers are memory of this device, as promised.
+        unsafe { self.launch(Kernel::MeasureRows, (count, 1), &mut parameters, stream) }
+    }
+
+    /// Writes where each of `count` elements of padded rows is among the elements of all items, and whether it is one that is valid.
+    ///
+    /// # Errors
+    /// As [`Current::unpack_bits`].
+    ///
+    /// # Safety
+    /// The offsets, lengths and bits of the rows, a bit for each element of the items, and `count` of what is written, aligned, are
+    /// memory of this device until the kernel is done.
+    pub(crate) unsafe fn place_rows(
+        &self,
+        rows: &KernelRows,
+        count: u64,
+        places: &PlacedElements,
+        stream: Stream,
+    ) -> Result<()> {
+        let PlacedElements { limit, validity, narrow, wide, mask } = *places;
+        let (validity, first_bit) = validity.map_or((0, 0), |bits| (bits.bitmap, bits.first));
+        let (narrow, wide, mask) = (narrow.unwrap_or(0), wide.unwrap_or(0), mask.unwrap_or(0));
+        let mut parameters = parameters![*rows, count, limit, validity, first_bit, narrow, wide, mask];
+        // SAFETY: `Launch` invariant; what the rows name, the bits and the output are memory of this device, as promised.
+        unsafe { self.launch(Kernel::PlaceRows, (count, 1), &mut parameters, stream) }
+    }
+}

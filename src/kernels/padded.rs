@@ -1,0 +1,304 @@
+//! Pads rows of different lengths on their device: measures them, places the elements of their items, and packs these by the kernels
+//! for columns.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::source::{bits, column_type};
+use super::{KernelSource, Shape, Written, device_of, enter, pack};
+use crate::arrow::{BitRange, BitmapLevel};
+use crate::cuda::{ColumnType, Current, DeviceBuffer, KernelLevel, KernelRows, PinnedBlock, PlacedElements, Stream};
+use crate::error::{Error, ErrorKind, Result};
+use crate::spec::{Side, Spec};
+use crate::stream_order::{self, Readiness, Wait, allocate, allocate_scratch};
+use crate::transfer::{OwnBuffer, device_address, host_address, numbers_by, written};
+
+/// The rows of a chunk in device memory.
+#[derive(Clone, Debug)]
+pub(crate) struct PaddedRows {
+    pub(crate) count: usize,
+    /// The bytes of the offsets, and of the lengths of list views.
+    pub(crate) offsets: Range<usize>,
+    pub(crate) lengths: Option<Range<usize>>,
+    /// Whether these have 64 bits.
+    pub(crate) is_wide: bool,
+    /// Which rows are valid; `None` if all are.
+    pub(crate) validity: Option<BitRange>,
+    /// How many items there are; `None` if only the offsets tell.
+    pub(crate) items: Option<usize>,
+}
+
+/// What rows hold, as far as the host has to know.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Measured {
+    /// The largest length of a valid row, and the largest end of any.
+    pub(crate) longest: usize,
+    pub(crate) end: usize,
+    /// The first row that leads out of the items, or whose offsets decrease.
+    pub(crate) outside: Option<usize>,
+    /// The first valid row with more items than are allowed.
+    pub(crate) longer: Option<usize>,
+    /// The first null row.
+    pub(crate) null: Option<usize>,
+}
+
+/// How rows are padded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Padding<'a> {
+    pub(crate) spec: &'a Spec,
+    /// Items of each row.
+    pub(crate) length: usize,
+    /// The bytes of an element of the padding.
+    pub(crate) value: &'a [u8],
+    /// On which side the padding goes, and from which items are dropped.
+    pub(crate) side: Side,
+    pub(crate) truncate: Side,
+}
+
+/// Returns whether kernels pad items of a spec: those of at most 8 bytes that are read as they are stored.
+pub(crate) fn has_padding_kernel(spec: &Spec) -> bool {
+    spec.decoded().is_none() && !spec.has_codes() && spec.dtype().itemsize() <= 8 && column_type(spec).is_some()
+}
+
+impl PaddedRows {
+    fn kernel_rows(&self) -> Result<KernelRows> {
+        let lengths = self.lengths.as_ref().map(|lengths| device_address(lengths.start)).transpose()?;
+        let validity = self.validity.map(|range| bits(range.start, range.first_bit));
+        KernelRows::new((device_address(self.offsets.start)?, lengths), self.is_wide, validity)
+    }
+
+    fn check(&self, readiness: &Readiness, current: &Current) -> Result<()> {
+        readiness.check_part_in(current, &self.offsets)?;
+        self.lengths.as_ref().map_or(Ok(()), |lengths| readiness.check_part_in(current, lengths))?;
+        self.validity.map_or(Ok(()), |validity| readiness.check_part_in(current, &validity.bytes()))
+    }
+}
+
+/// Returns what the rows of each chunk hold. `most`: the items that a row may have. The host waits once.
+///
+/// # Errors
+/// As [`pack`].
+pub(crate) fn measure(readiness: &Readiness, chunks: &[PaddedRows], most: Option<usize>) -> Result<Vec<Measured>> {
+    const NUMBERS: usize = KernelRows::NUMBERS;
+    if chunks.is_empty() {
+        return Ok(Vec::new());
+    }
+    let current = stream_order::enter(readiness.device())?;
+    chunks.iter().try_for_each(|chunk| chunk.check(readiness, &current))?;
+    let most = most.map_or(u64::MAX, |most| most as u64);
+    // As many as are read at once.
+    let parts = chunks.chunks(PinnedBlock::BYTES / size_of::<u64>() / NUMBERS);
+    let measured = parts.map(|part| measure_part(readiness, &current, part, most)).collect::<Result<Vec<_>>>()?;
+    Ok(measured.into_iter().flatten().collect())
+}
+
+/// As [`measure`], of chunks that were checked, and whose numbers fit in a page-locked block.
+fn measure_part(readiness: &Readiness, current: &Current, chunks: &[PaddedRows], most: u64) -> Result<Vec<Measured>> {
+    const NUMBERS: usize = KernelRows::NUMBERS;
+    let count = chunks.len().checked_mul(NUMBERS).ok_or_else(too_large)?;
+    let launch = |found: u64, stream: Stream| {
+        chunks.iter().enumerate().try_for_each(|(number, chunk)| {
+            let found = Some(found + (number * NUMBERS * size_of::<u64>()) as u64);
+            let (rows, items) = (chunk.kernel_rows()?, chunk.items.map_or(i64::MAX as u64, |items| items as u64));
+            // SAFETY: what the rows name was just checked, and is released behind the kernel; the numbers are those of the chunk.
+            unsafe { current.measure_rows(&rows, chunk.count as u64, (items, most), (found, None), stream) }
+        })
+    };
+    let numbers = numbers_by(readiness, current, [0, count], launch)?;
+    let (numbers, _) = numbers.as_chunks::<NUMBERS>();
+    let size = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+    let row = |number: u64| (number != u64::MAX).then(|| size(number));
+    let measured = |[longest, outside, longer, null, end]: &[u64; NUMBERS]| Measured {
+        longest: size(!longest),
+        end: size(!end),
+        outside: row(*outside),
+        longer: row(*longer),
+        null: row(*null),
+    };
+    Ok(numbers.iter().map(measured).collect())
+}
+
+/// Returns how many items each row of all chunks keeps, an int64 each, of at most `most`.
+///
+/// # Errors
+/// As [`pack`].
+pub(crate) fn kept_lengths(readiness: &Readiness, chunks: &[PaddedRows], most: usize) -> Result<Written> {
+    let stream = stream_order::current_stream();
+    let current = enter(readiness, &[], stream)?;
+    chunks.iter().try_for_each(|chunk| chunk.check(readiness, &current))?;
+    let count = chunks.iter().try_fold(0_usize, |count, chunk| count.checked_add(chunk.count)).ok_or_else(too_large)?;
+    let buffer = allocate(&current, count.checked_mul(size_of::<i64>()).ok_or_else(too_large)?.max(1), stream)?;
+    readiness.wait_in(&current, stream, Wait::KernelSource)?;
+    let mut out = buffer.start();
+    let started = chunks.iter().try_for_each(|chunk| {
+        let (rows, items) = (chunk.kernel_rows()?, chunk.items.map_or(i64::MAX as u64, |items| items as u64));
+        let limits = (items, most as u64);
+        // SAFETY: what the rows name was just checked, and is released behind the kernel; the output has room for all chunks.
+        unsafe { current.measure_rows(&rows, chunk.count as u64, limits, (None, Some(out)), stream) }?;
+        out += (chunk.count * size_of::<i64>()) as u64;
+        Ok(())
+    });
+    // Also after an error, because started work reads the rows.
+    let used = readiness.used_by(&current, stream);
+    started.and(used)?;
+    made(&current, buffer, stream)
+}
+
+/// Writes padded rows: the elements, and a bool for each item. `chunks`: the rows, which were measured, and their items.
+///
+/// # Errors
+/// As [`pack`].
+pub(crate) fn pad(
+    readiness: &Readiness,
+    chunks: Vec<(PaddedRows, KernelSource)>,
+    padding: Padding<'_>,
+) -> Result<(Written, Written)> {
+    let stream = stream_order::current_stream();
+    let current = enter(readiness, &[], stream)?;
+    let rows = chunks.iter().try_fold(0_usize, |rows, (chunk, _)| rows.checked_add(chunk.count));
+    let items = rows.and_then(|rows| rows.checked_mul(padding.length)).ok_or_else(too_large)?;
+    let per_item = padding.spec.row_elements();
+    let elements = items.checked_mul(per_item).ok_or_else(too_large)?;
+    let mask = allocate(&current, items.max(1), stream)?;
+    readiness.wait_in(&current, stream, Wait::KernelSource)?;
+    let mut placer = Placer { current: &current, stream, padding, mask: mask.start(), scratch: Vec::new() };
+    let placed = chunks
+        .into_iter()
+        .filter(|(rows, _)| rows.count > 0 && items > 0)
+        .map(|(rows, source)| {
+            rows.check(readiness, &current)?;
+            readiness.check_part_in(&current, &source.values)?;
+            for level in &source.levels {
+                readiness.check_part_in(&current, &(level.start..level.start.saturating_add(level.bytes)))?;
+            }
+            placer.place(&rows, source).map(|source| vec![source])
+        })
+        .collect::<Result<Vec<_>>>();
+    // Also after an error, because started work reads the rows.
+    let used = readiness.used_by(&current, stream);
+    let placed = placed.and_then(|placed| used.map(|()| placed))?;
+    let shape = Shape { rows: elements, columns: 1, dtype: padding.spec.dtype(), is_row_major: false };
+    let values = pack(readiness, &placed, shape)?;
+    // Freed behind the kernels that read it.
+    drop(placer.scratch);
+    Ok((values, made(&current, mask, stream)?))
+}
+
+/// Launches the kernels that place the elements of padded rows.
+struct Placer<'a> {
+    current: &'a Current,
+    stream: Stream,
+    padding: Padding<'a>,
+    /// Where the bools of the next chunk go.
+    mask: u64,
+    scratch: Vec<DeviceBuffer>,
+}
+
+impl Placer<'_> {
+    /// Returns the items of a chunk of some rows as the source of padded rows.
+    fn place(&mut self, chunk: &PaddedRows, source: KernelSource) -> Result<KernelSource> {
+        let Padding { spec, length, value, side, truncate } = self.padding;
+        let (current, stream, per_item) = (self.current, self.stream, spec.row_elements());
+        let items = chunk.count.checked_mul(length).ok_or_else(too_large)?;
+        let elements = items.checked_mul(per_item).ok_or_else(too_large)?;
+        // Items without elements have no bounds: all that a row shows are there.
+        let item_count = source.elements.checked_div(per_item);
+        let whole = self.joined(source.levels.clone(), source.elements)?;
+        let of_items = match item_count {
+            _ if per_item == 1 => whole,
+            Some(count) => self.joined(of_items(&source.levels, per_item), count)?,
+            None => None,
+        };
+        // All ones is no place.
+        let is_narrow = u32::try_from(source.elements).is_ok_and(|count| count < u32::MAX);
+        let code_type = if is_narrow { ColumnType::UInt32 } else { ColumnType::UInt64 };
+        let bytes = elements.checked_mul(if is_narrow { 4 } else { 8 }).ok_or_else(too_large)?;
+        let places = self.allocate(bytes)?;
+        let sides = (side == Side::Left, truncate == Side::Left);
+        let own_rows = chunk.kernel_rows()?;
+        let rows = |per_item: usize| own_rows.padded(length as u64, per_item as u64, sides);
+        let device = |range: BitRange| bits(range.start, range.first_bit);
+        let own = PlacedElements {
+            limit: source.elements as u64,
+            validity: whole.map(device),
+            narrow: is_narrow.then_some(places),
+            wide: (!is_narrow).then_some(places),
+            mask: (per_item == 1).then_some(self.mask),
+        };
+        // SAFETY: `pad` has checked what the rows and the bits name, which is released behind the kernel; the scratch memory has room for
+        // the places of all elements, and the mask for the items of all chunks.
+        unsafe { current.place_rows(&rows(per_item), elements as u64, &own, stream) }?;
+        if per_item != 1 {
+            let (limit, validity) = (item_count.map_or(u64::MAX, |count| count as u64), of_items.map(device));
+            let mask = PlacedElements { limit, validity, mask: Some(self.mask), ..PlacedElements::default() };
+            // SAFETY: `pad` has checked what the rows and the bits name, which is released behind the kernel; the mask has room for the items
+            // of all chunks.
+            unsafe { current.place_rows(&rows(1), items as u64, &mask, stream) }?;
+        }
+        self.mask += items as u64;
+        let (mut fill, mut word) = ([0; 16], [0; 8]);
+        fill.iter_mut().zip(value).for_each(|(byte, from)| *byte = *from);
+        word.iter_mut().zip(value).for_each(|(byte, from)| *byte = *from);
+        let start = host_address(places)?;
+        let places = (start..start.saturating_add(bytes), code_type);
+        Ok(source.filled_with(fill, spec).padded(places, elements, whole, word))
+    }
+
+    /// Returns where a bit for each of `elements` is, set where the bits of all levels are; `None` if all are valid.
+    fn joined(&mut self, levels: Vec<BitmapLevel>, elements: usize) -> Result<Option<BitRange>> {
+        match levels.as_slice() {
+            [] => return Ok(None),
+            &[BitmapLevel { start, first_bit, repeat: 1, group: 1, .. }] => {
+                return Ok(Some(BitRange { start, first_bit, count: elements }));
+            }
+            _ => {}
+        }
+        let count = u32::try_from(levels.len()).map_err(|_| too_large())?;
+        let words: Vec<u64> = levels
+            .iter()
+            .flat_map(|level| {
+                let (repeat, group) = (level.repeat as u64, level.group as u64);
+                KernelLevel { bits: bits(level.start, level.first_bit), repeat, group }.to_words()
+            })
+            .collect();
+        let table = self.allocate(words.len().checked_mul(8).ok_or_else(too_large)?)?;
+        let out = self.allocate(elements.div_ceil(8))?;
+        // SAFETY: the scratch memory was allocated in the order of the stream, with room for the words.
+        unsafe { self.current.store_table(&words, table, self.stream) }?;
+        // SAFETY: the levels were just stored, and `pad` has checked their bits; the scratch memory has room for a bit an element.
+        unsafe { self.current.join_validity((table, count), elements as u64, out, self.stream) }?;
+        Ok(Some(BitRange { start: host_address(out)?, first_bit: 0, count: elements }))
+    }
+
+    /// Returns the address of scratch memory that is freed with this.
+    fn allocate(&mut self, bytes: usize) -> Result<u64> {
+        let buffer = allocate_scratch(self.current, bytes.max(1), self.stream)?;
+        let start = buffer.start();
+        self.scratch.push(buffer);
+        Ok(start)
+    }
+}
+
+/// The levels of elements as levels of items of so many elements each: an item is valid where all of its elements are.
+fn of_items(levels: &[BitmapLevel], per_item: usize) -> Vec<BitmapLevel> {
+    let of_item = |level: &BitmapLevel| {
+        let (repeat, group) = match level.repeat.checked_div(per_item) {
+            // One of them divides the other: levels are lists of one length in lists of one length.
+            Some(repeat) if repeat > 0 => (repeat, level.group),
+            _ => (1, per_item.checked_div(level.repeat).unwrap_or(1).saturating_mul(level.group)),
+        };
+        BitmapLevel { repeat, group, ..*level }
+    };
+    levels.iter().map(of_item).collect()
+}
+
+/// Our memory that launched kernels write.
+fn made(current: &Current, buffer: DeviceBuffer, stream: Stream) -> Result<Written> {
+    let readiness = written(device_of(current), current, stream, Wait::KernelWritten)?;
+    let data = std::ptr::without_provenance_mut(host_address(buffer.start())?);
+    Ok(Written { data, owner: Arc::new(OwnBuffer::new(buffer, readiness.clone())), readiness, check: None })
+}
+
+fn too_large() -> Error {
+    Error::new(ErrorKind::Memory, "the padded result is larger than memory can be")
+}

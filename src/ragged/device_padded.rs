@@ -1,0 +1,327 @@
+//! [`DevicePadded`]: lists and strings on a device that kernels pad. The host reads how long the rows are, and no offset.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::OnceLock;
+
+use arrow_schema::{DataType, FieldRef};
+use smallvec::smallvec;
+
+use super::elements::{item_field, parts, unsupported};
+use super::level::null_row;
+use super::pad_rules::{item_spec, longer_row, plan_schema};
+use super::part::Part;
+use crate::alloc::fallible;
+use crate::arrow::{BitRange, DeviceArray, DeviceInts};
+use crate::column::ColumnRef;
+use crate::convert::null_item;
+use crate::cuda::is_cuda;
+use crate::device::Device;
+use crate::dtype::DType;
+use crate::error::{Error, ErrorKind, Result};
+use crate::kernels::{
+    Casts, KernelSource, Measured, PaddedRows, Padding, has_padding_kernel, is_checked, kept_lengths, measure, pad,
+};
+use crate::plan::{Action, Placement, Plan, needs_copy};
+use crate::spec::{
+    CopyMode, NullPolicy, Nulls, Options, Pad, Pattern, Side, Spec, Undecided, row_major_strides, signed,
+};
+use crate::stream_order::Readiness;
+use crate::tensor::Tensor;
+use crate::transfer::read_to_host;
+
+/// What the host waits for before it can make the matrix.
+const LENGTHS_READ: &str = "the length of the longest row is read, and whether every row lies inside the elements";
+/// What it waits for at the end.
+const VALUES_READ: &str = "whether every value fits, and none that is shown is a refused null, is read";
+
+/// Padded rows on a device. None of its memory is read before they are made.
+pub(crate) struct DevicePadded {
+    field: FieldRef,
+    spec: Spec,
+    pad: Pad,
+    padding: Pattern,
+    options: Options,
+    device: Device,
+    chunks: Vec<PaddedChunk>,
+    rows: usize,
+    /// Why they cannot be made, as far as the arrays tell.
+    refused: Option<Error>,
+    /// What the host has read of them.
+    read: OnceLock<ReadRows>,
+}
+
+/// A chunk with rows.
+struct PaddedChunk {
+    array: DeviceArray,
+    ints: (DeviceInts, Option<DeviceInts>),
+    rows: PaddedRows,
+}
+
+/// What only memory tells of rows.
+struct ReadRows {
+    readiness: Readiness,
+    /// Items of each padded row.
+    length: usize,
+    /// The rows, whose items are counted.
+    rows: Vec<PaddedRows>,
+}
+
+impl fmt::Debug for DevicePadded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DevicePadded").field("field", &self.field).field("rows", &self.rows).finish_non_exhaustive()
+    }
+}
+
+impl DevicePadded {
+    /// Plans chunks, at least one of which is on a device.
+    ///
+    /// # Errors
+    /// What no data could make possible; for types that kernels do not pad.
+    pub(super) fn new(field: &FieldRef, chunks: &[DeviceArray], pad: Pad, options: &Options) -> Result<Self> {
+        let (spec, padding) = item_spec(field, pad, options)?;
+        parts(field, chunks)?;
+        let device = DeviceArray::device_of(chunks);
+        let refuse = |why: &str| Err(needs_copy(device, why));
+        if let DataType::Utf8View | DataType::BinaryView = field.data_type() {
+            return refuse(&Action::GatherViews.to_string());
+        }
+        if !is_cuda(device) || !has_padding_kernel(&spec) {
+            let actions: Vec<_> = Plan::padding_actions(&spec, pad.length).map(|action| action.to_string()).collect();
+            return refuse(&actions.join(", "));
+        }
+        let filled = chunks.iter().filter(|chunk| !chunk.is_empty());
+        let chunks = fallible::collected(filled.map(PaddedChunk::new))?;
+        let rows = chunks.iter().map(|chunk| chunk.rows.count).sum();
+        let refused = match pad.length {
+            _ if options.copy != CopyMode::Never || rows == 0 => None,
+            Some(length) => Plan::padded(&spec, rows, length, 0)?.refuse_steps(options.copy).err(),
+            None => plan_schema(field, &spec, pad, options).into_iter().find_map(|part| part.error),
+        };
+        let (field, options) = (field.clone(), options.clone());
+        Ok(Self { field, spec, pad, padding, options, device, chunks, rows, refused, read: OnceLock::new() })
+    }
+
+    /// Refuses a copy that is not allowed.
+    ///
+    /// # Errors
+    /// Names the column.
+    pub(super) fn refuse(&self) -> Result<()> {
+        self.refused.clone().map_or(Ok(()), |error| Err(error.in_column(self.field.name())))
+    }
+
+    /// What will be done to the matrix, and to its validity: exactly, where the length of the rows is given.
+    ///
+    /// # Errors
+    /// If the result is larger than memory can be.
+    pub(super) fn parts(&self) -> Result<Vec<Part>> {
+        let mut parts = self.parts_of_type();
+        if let (Some(length), [matrix, flags]) = (self.pad.length, parts.as_mut_slice()) {
+            let plan = Plan::padded(&self.spec, self.rows, length, 0)?;
+            let padded = [Action::Pad { length: Some(length) }];
+            let own = Plan::of_part(DType::Bool, self.rows.saturating_mul(length), padded);
+            matrix.plan =
+                Plan { bytes: plan.bytes.saturating_sub(own.bytes), placement: matrix.plan.placement, ..plan };
+            flags.plan = Plan { placement: flags.plan.placement, ..own };
+            // The steps are decided, and what values refuse is not: the host has read none.
+            for part in [matrix, flags] {
+                let steps = part.plan.steps.iter().map(|step| step.action.to_string()).collect();
+                part.undecided = part.undecided.take().map(|undecided| Undecided { steps, ..undecided });
+            }
+        }
+        for part in &mut parts {
+            if let Some(rows) = part.shape.first_mut() {
+                *rows = i64::try_from(self.rows).ok();
+            }
+            part.error = self.refused.clone().map(|error| error.in_column(self.field.name()));
+        }
+        Ok(parts)
+    }
+
+    /// What would be done to any rows of this type.
+    pub(super) fn parts_of_type(&self) -> Vec<Part> {
+        let parts = plan_schema(&self.field, &self.spec, self.pad, &self.options);
+        let mut parts: Vec<_> = parts.into_iter().map(|part| part.by_kernels(self.device)).collect();
+        if let Some(matrix) = parts.first_mut() {
+            matrix.waits = vec![LENGTHS_READ];
+            matrix.waits.extend(self.is_checked().then_some(VALUES_READ));
+        }
+        parts
+    }
+
+    /// Whether the host reads what kernels find of the elements, as far as the type tells.
+    fn is_checked(&self) -> bool {
+        is_checked(&self.spec) || (self.spec.nulls() == Nulls::Refused && crate::spec::may_be_null(self.spec.field()))
+    }
+
+    /// What will be done to count the elements of each row.
+    pub(super) fn lengths_part(&self) -> Part {
+        let (counted, copy) = ((DType::Int64, self.rows), CopyMode::IfNeeded);
+        let part = Part::new("lengths", &self.field, counted, [Action::CountLengths], copy).by_kernels(self.device);
+        Part { error: self.refuse().err(), ..part }
+    }
+
+    /// The matrix, and a bool for each of its items.
+    ///
+    /// # Errors
+    /// As [`DevicePadded::refuse`]; for rows that lead out of the elements, are refused nulls or too long; for an element that is a
+    /// refused null or does not fit; when memory cannot be had, or the driver fails.
+    pub(super) fn run(&self) -> Result<(Tensor, Tensor)> {
+        self.refuse()?;
+        self.make().map_err(|error| error.in_column(self.field.name()))
+    }
+
+    /// How many elements of each row are kept; none of a null row.
+    ///
+    /// # Errors
+    /// As [`DevicePadded::run`].
+    pub(super) fn lengths(&self) -> Result<Tensor> {
+        let make = || {
+            let ReadRows { readiness, length, rows } = self.read()?;
+            let kept = kept_lengths(readiness, rows, *length)?;
+            kept.tensor(DType::Int64, (smallvec![signed(self.rows)?], smallvec![1]), None)
+        };
+        self.lengths_part().make(|_| make()).map_err(|error| error.in_column(self.field.name()))
+    }
+
+    fn make(&self) -> Result<(Tensor, Tensor)> {
+        let ReadRows { readiness, length, rows } = self.read()?;
+        let (field, spec, length) = (&self.field, &self.spec, *length);
+        let mut plan = Plan::padded(spec, self.rows, length, 0)?;
+        plan.placement = Placement::Kernels(self.device);
+        plan.refuse_steps(self.options.copy)?;
+        plan.record(|| format!("column {:?}: {} rows of {}", field.name(), plan.rows, field.data_type()));
+        let item = item_field(field).ok_or_else(|| unsupported(field.data_type()))?;
+        let mut sources = fallible::with_room(rows.len())?;
+        for (chunk, rows) in self.chunks.iter().zip(rows) {
+            let items = chunk.array.device_items(item.clone(), &(0..rows.items.unwrap_or(0)))?;
+            let leaf = ColumnRef::whole(&items).chunk(spec)?.leaf;
+            let source = KernelSource::new(spec, &leaf);
+            let padded = || needs_copy(self.device, &Action::Pad { length: Some(length) }.to_string());
+            sources.push((rows.clone(), source.ok_or_else(padded)?));
+        }
+        // Rows that are too long are refused, unless a side is named.
+        let (side, truncate) = (self.pad.side, self.pad.truncate.unwrap_or(Side::Right));
+        let padding = Padding { spec, length, value: self.padding.bytes(), side, truncate };
+        let (mut values, mask) = pad(readiness, sources, padding)?;
+        let casts = Casts::default();
+        casts.add([spec], values.check.take());
+        casts.verify().map_err(|error| self.at_row(error, length))?;
+        let shape = smallvec![signed(self.rows)?, signed(length)?];
+        let strides = row_major_strides(&shape)?;
+        let item = signed(spec.row_elements())?;
+        let inner_shape = shape.iter().chain(spec.inner_shape()).copied().collect();
+        let outer = strides.iter().map(|stride| stride.saturating_mul(item));
+        let inner_strides = outer.chain(spec.inner_strides().iter().copied()).collect();
+        let values = values.tensor(spec.dtype(), (inner_shape, inner_strides), None)?;
+        Ok((values, mask.tensor(DType::Bool, (shape, strides), None)?))
+    }
+
+    /// The error of an item of padded rows as that of its row.
+    fn at_row(&self, error: Error, length: usize) -> Error {
+        let row = error.row().map(|item| item.checked_div(length).unwrap_or(0));
+        let error = if error.kind() == ErrorKind::Null { null_item(&self.spec) } else { error };
+        match row {
+            Some(row) => error.at_row(row),
+            None => error,
+        }
+    }
+
+    /// What the host has read of the rows, by one wait.
+    fn read(&self) -> Result<&ReadRows> {
+        if let Some(read) = self.read.get() {
+            return Ok(read);
+        }
+        let read = self.read_rows()?;
+        Ok(self.read.get_or_init(|| read))
+    }
+
+    fn read_rows(&self) -> Result<ReadRows> {
+        let joined = DeviceArray::joined_readiness(self.chunks.iter().map(|chunk| &chunk.array))?;
+        let readiness = joined.unwrap_or_else(|| Readiness::on_device(self.device));
+        let mut rows = fallible::with_room(self.chunks.len())?;
+        rows.extend(self.chunks.iter().map(|chunk| chunk.rows.clone()));
+        let most = self.pad.length.filter(|_| self.pad.truncate.is_none());
+        let measured = measure(&readiness, &rows, most)?;
+        self.refuse_rows(&measured)?;
+        let mut longest = 0;
+        for (rows, measured) in rows.iter_mut().zip(&measured) {
+            rows.items = rows.items.or(Some(measured.end));
+            longest = measured.longest.max(longest);
+        }
+        Ok(ReadRows { readiness, length: self.pad.length_of(longest)?, rows })
+    }
+
+    /// Refuses rows as the host does: first those that lead out of the elements, then nulls and those that are too long, in order.
+    fn refuse_rows(&self, measured: &[Measured]) -> Result<()> {
+        let mut before = 0;
+        for (chunk, measured) in self.chunks.iter().zip(measured) {
+            if let Some(row) = measured.outside {
+                return Err(chunk.outside(row)?.at_row(before + row));
+            }
+            before += chunk.rows.count;
+        }
+        before = 0;
+        for (chunk, measured) in self.chunks.iter().zip(measured) {
+            let null = measured.null.filter(|_| self.options.nulls == NullPolicy::Error);
+            let longer = measured.longer.filter(|longer| null.is_none_or(|null| *longer < null));
+            if let Some(row) = longer {
+                let (start, end) = chunk.row(row)?;
+                let length = if chunk.ints.1.is_some() { end } else { end.saturating_sub(start) };
+                return Err(longer_row(length, self.pad.length.unwrap_or(0)).at_row(before + row));
+            }
+            if let Some(row) = null {
+                return Err(null_row(before + row));
+            }
+            before += chunk.rows.count;
+        }
+        Ok(())
+    }
+}
+
+impl PaddedChunk {
+    fn new(array: &DeviceArray) -> Result<Self> {
+        let (offsets, lengths) = array.device_ints()?;
+        let validity = array.view().bitmap()?.map(|bitmap| BitRange {
+            start: bitmap.start().addr(),
+            first_bit: bitmap.first_bit(),
+            count: array.len(),
+        });
+        let rows = PaddedRows {
+            count: array.len(),
+            offsets: offsets.bytes(),
+            lengths: lengths.as_ref().map(DeviceInts::bytes),
+            is_wide: offsets.dtype() == DType::Int64,
+            validity,
+            items: array.device_items_len()?,
+        };
+        Ok(Self { array: array.clone(), ints: (offsets, lengths), rows })
+    }
+
+    /// The offset of a row, and the next one, or its length: read once more, for an error.
+    fn row(&self, row: usize) -> Result<(i64, i64)> {
+        let readiness = self.array.readiness().ok_or_else(|| Error::internal("no rows of a device"))?;
+        let (offsets, lengths) = &self.ints;
+        let ranges: [Range<usize>; 2] = [
+            offsets.one(row),
+            lengths.as_ref().map_or_else(|| offsets.one(row.saturating_add(1)), |lengths| lengths.one(row)),
+        ];
+        let read = read_to_host(readiness, &ranges)?;
+        let value = |range: &Range<usize>| {
+            let value = offsets.value(read.require(range.start, range.len())?);
+            value.ok_or_else(|| Error::internal("an offset that was not read"))
+        };
+        let [first, second] = &ranges;
+        Ok((value(first)?, value(second)?))
+    }
+
+    /// The error for a row that leads out of the elements.
+    fn outside(&self, row: usize) -> Result<Error> {
+        let (start, second) = self.row(row)?;
+        let of = self.rows.items.map_or_else(String::new, |items| format!(" of {items} elements"));
+        Ok(Error::invalid(match &self.ints.1 {
+            None => format!("offsets from {start} to {second}{of}"),
+            Some(_) => format!("offset {start} and length {second}{of}"),
+        }))
+    }
+}

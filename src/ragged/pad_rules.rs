@@ -1,0 +1,90 @@
+//! What do rows become that are padded, by their type alone?
+
+use std::fmt;
+
+use arrow_schema::FieldRef;
+use smallvec::smallvec;
+
+use super::elements::{item_field, refuse_categories, unsupported};
+use super::part::Part;
+use super::variable_shape;
+use crate::dtype::DType;
+use crate::error::{Error, Remedy, Result};
+use crate::plan::{Action, Plan, not_allowed};
+use crate::spec::{CopyMode, DICTIONARIES, NULLS, NullPolicy, Options, Pad, Pattern, Spec, Undecided, may_be_null};
+
+/// The lengths of padded rows, of which a type alone tells no number.
+pub(crate) fn lengths_of_type(field: &FieldRef) -> Part {
+    let steps = vec![Action::CountLengths.to_string()];
+    let undecided = Undecided { steps, at_most: false, refused_if: Vec::new() };
+    let part = Part::of_plan("lengths", field, DType::Int64, smallvec![None], Plan::default(), CopyMode::IfNeeded);
+    Part { undecided: Some(undecided), ..part }
+}
+
+/// What an item of a padded row becomes, and the padding.
+///
+/// # Errors
+/// What no data could make possible.
+pub(super) fn item_spec(field: &FieldRef, pad: Pad, options: &Options) -> Result<(Spec, Pattern)> {
+    pad.check()?;
+    refuse_categories(options)?;
+    if field.extension_type_name() == Some(variable_shape::NAME) {
+        return Err(Error::unsupported(format!("rows of {} cannot be padded: each has a shape", variable_shape::NAME))
+            .remedy_is("convert them without pad, or pass the field data of their storage"));
+    }
+    let item = item_field(field).ok_or_else(|| unsupported(field.data_type()))?;
+    if item_field(&item).is_some() {
+        return Err(Error::unsupported(format!("nested lists ({}) cannot be padded", field.data_type()))
+            .remedy_is("convert them without pad, or flatten one level first"));
+    }
+    let spec = Spec::new(&item, options)?;
+    let padding = Pattern::of(pad.value, spec.dtype())?;
+    Ok((spec, padding))
+}
+
+/// The error for a row of more elements than rows are padded to.
+pub(super) fn longer_row(length: impl fmt::Display, most: usize) -> Error {
+    let reason = format!("the row has {length} elements, and is padded to {most}");
+    Error::argument(reason).remedy_is(Remedy::LongerRow { length: length.to_string() })
+}
+
+/// What would be done to pad any rows of this type.
+pub(super) fn plan_schema(field: &FieldRef, spec: &Spec, pad: Pad, options: &Options) -> Vec<Part> {
+    let longer =
+        pad.length.filter(|_| pad.truncate.is_none()).map(|length| format!("rows have more than {length} elements"));
+    let nulls = options.nulls == NullPolicy::Error && may_be_null(field);
+    let refused_if = nulls.then(|| NULLS.to_owned()).into_iter().chain(longer);
+    let refused_if: Vec<_> = refused_if.chain(spec.has_codes().then(|| DICTIONARIES.to_owned())).collect();
+    let is_refused = pad.length != Some(0) && options.copy == CopyMode::Never;
+    let error = is_refused.then(|| {
+        not_allowed("a copy is needed of any rows (rows are padded)")
+            .remedy_is(Remedy::AllowCopyOrNoPad)
+            .in_column(field.name())
+    });
+    let of_values: Vec<_> = Plan::padding_actions(spec, pad.length).collect();
+    let actions = [of_values, vec![Action::Pad { length: pad.length }]];
+    let parts = both(field, spec, (None, pad.length), options.copy).into_iter().zip(actions);
+    let part = |(part, actions): (Part, Vec<Action>)| {
+        let steps = actions.iter().filter(|_| pad.length != Some(0)).map(Action::to_string).collect();
+        let undecided = Undecided { steps, at_most: false, refused_if: refused_if.clone() };
+        Part { undecided: Some(undecided), error: error.clone(), ..part }
+    };
+    parts.map(part).collect()
+}
+
+/// The matrix and its validity, of which only types and shapes are known.
+pub(super) fn both(
+    field: &FieldRef,
+    spec: &Spec,
+    (rows, length): (Option<usize>, Option<usize>),
+    copy: CopyMode,
+) -> [Part; 2] {
+    let extent = |extent: Option<usize>| extent.and_then(|extent| i64::try_from(extent).ok());
+    let shape = smallvec![extent(rows), extent(length)];
+    let inner = spec.inner_shape().iter().copied().map(Some);
+    let matrix = [extent(rows), extent(length)].into_iter().chain(inner).collect();
+    [
+        Part::of_plan("values", field, spec.dtype(), matrix, Plan::default(), copy),
+        Part::of_plan("validity", field, DType::Bool, shape, Plan::default(), copy),
+    ]
+}

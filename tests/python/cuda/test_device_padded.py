@@ -1,0 +1,280 @@
+"""Padded rows that kernels make, against the same rows in host memory."""
+
+from __future__ import annotations
+
+import decimal
+import struct
+from typing import Any
+
+import arrow_dlpack as ad
+import numpy as np
+import producers
+import pyarrow as pa
+import pytest
+from device_arrow import CUDA, CUDA_HOST, CUDA_MANAGED, DeviceArray, DeviceStream, Memory
+from test_device_conversions import bits, host
+from test_device_dictionaries import forget
+
+ROWS = [[1, None, 3], None, [], [3, 4, 5, 6, 7], None, [None], [6, 7]] * 11
+FULL = [[1, 2, 3], [], [3, 4, 5, 6, 7], [8], [6, 7]] * 11
+LISTS = [pa.list_, pa.large_list, pa.list_view, pa.large_list_view]
+WAYS: list[dict[str, Any]] = [
+    {"pad": (0, None)},
+    {"pad": (-1, 5)},
+    {"pad": (-1, None), "multiple_of": 4},
+    {"pad": (-1, None), "side": "left"},
+    {"pad": (-1, 2), "truncate": "right"},
+    {"pad": (-1, 3), "truncate": "left"},
+    {"pad": (-1, 4), "truncate": "left", "side": "left"},
+    {"pad": (-1, 0), "truncate": "right"},
+]
+
+
+def padded(source: Any, **keywords: Any) -> Any:
+    """The matrix and its validity."""
+    return ad.to_ragged(source, **keywords)
+
+
+def same(source: Any, data: Any, **keywords: Any) -> None:
+    made, expected = padded(source, **keywords), padded(data, **keywords)
+    for ours, theirs in zip(made, expected, strict=True):
+        assert str(ours.device).startswith("cuda")
+        assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape)
+        assert np.array_equal(host(ours), bits(theirs))
+
+
+def failed(source: Any, **keywords: Any) -> str:
+    with pytest.raises(ad.ConversionError) as caught:
+        padded(source, **keywords)
+    return str(caught.value)
+
+
+def offsets(*values: int, wide: bool = False, place: int = 1) -> tuple[Memory, Any]:
+    """Puts these in the place of a list's offsets, or of its lengths."""
+    memory = Memory()
+    wrong = memory.place(struct.pack(f"{len(values)}{'q' if wide else 'i'}", *values))
+
+    def replace(node: producers.Array) -> None:
+        node.buffers[place] = wrong
+
+    return memory, replace
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("make", LISTS, ids=lambda make: make.__name__)
+def test_every_way_of_every_list(make: Any, way: dict[str, Any], host_waits: Any) -> None:
+    data = pa.array(ROWS, make(pa.int16()))
+    for change in (lambda _: None, forget):
+        same(DeviceArray(data, change=change).give(), data, nulls="keep", **way)
+        same(DeviceArray(data, change=change).give(), data, nulls=9, **way)
+    data = pa.array(FULL, make(pa.int16()))
+    array = ad.from_arrow(DeviceArray(data).give())
+    waits = host_waits()
+    padded(array, **way)
+    # The lengths; nothing of the elements, which have no bitmap.
+    assert waits.ours <= 1
+    same(array, data, **way)
+    same(array, data, dtype="float32", **way)
+
+
+@pytest.mark.parametrize("way", WAYS[:2], ids=str)
+@pytest.mark.parametrize("kind", [CUDA, CUDA_HOST, CUDA_MANAGED])
+def test_slices_in_every_memory(kind: int, way: dict[str, Any]) -> None:
+    for data in (pa.array(ROWS, pa.list_(pa.int64()))[3:40], pa.array(FULL[:3], pa.list_(pa.float64()))[1:]):
+        same(DeviceArray(data, kind).give(), data, nulls="keep", **way)
+
+
+ITEMS: list[tuple[pa.DataType, list[Any], str | None]] = [
+    (pa.bool_(), [True, None, False], None),
+    (pa.int8(), [1, None, -3], "int64"),
+    (pa.uint64(), [1, None, 3], None),
+    (pa.float16(), [np.float16(1.5), None], "float32"),
+    (pa.float64(), [1.5, None, -2.0], "bfloat16"),
+    (pa.timestamp("us"), [1, None, 2], None),
+    (pa.decimal128(9, 2), [decimal.Decimal("1.25"), None], "float64"),
+    (pa.binary(3), [b"abc", None], None),
+    (pa.list_(pa.int32(), 2), [[1, 2], None, [3, None]], None),
+    (pa.list_(pa.list_(pa.int16(), 2), 3), [[[1, 2], [3, 4], [5, None]], None, [[1, 1], None, [2, 2]]], "float32"),
+]
+
+
+@pytest.mark.parametrize(("item", "values", "dtype"), ITEMS, ids=lambda part: str(part)[:30])
+def test_every_kind_of_items(item: pa.DataType, values: list[Any], dtype: str | None) -> None:
+    keywords: dict[str, Any] = {"pad": (1, None)} | ({"dtype": dtype} if dtype else {})
+    for count in range(3):
+        data = pa.array([values, [], values[:1] * 5, None, values[::-1]][count:], pa.list_(item))
+        same(DeviceArray(data).give(), data, nulls="keep", **keywords)
+        same(DeviceArray(data).give(), data, nulls=0, side="left", **keywords)
+
+
+def test_text_and_bytes() -> None:
+    for kind in (pa.string(), pa.large_string(), pa.binary()):
+        data = pa.array(["ab", None, "", "cdefg", "h"] * 7, kind)
+        same(DeviceArray(data).give(), data, nulls="keep", pad=(0, None))
+        same(DeviceArray(data[2:9]).give(), data[2:9], nulls="keep", pad=(32, 3), truncate="left", dtype="int64")
+    data = pa.array(["", ""])
+    same(DeviceArray(data).give(), data, pad=(0, 2))
+
+
+def test_no_rows_and_no_items() -> None:
+    for data in (pa.array([], pa.list_(pa.int32())), pa.array([[], []], pa.list_(pa.int32()))):
+        for way in ({"pad": (0, None)}, {"pad": (7, 3)}):
+            same(DeviceArray(data).give(), data, **way)
+
+
+def test_items_of_no_elements() -> None:
+    data = pa.array([[[], []], [], [[], [], []]], pa.list_(pa.list_(pa.int32(), 0)))
+    same(DeviceArray(data).give(), data, pad=(0, 2), truncate="right")
+
+
+def test_chunks_become_one_matrix() -> None:
+    parts = [pa.array(part, pa.list_(pa.int32())) for part in (ROWS[:5], [], [[1] * 9], ROWS[3:20])]
+    stream = DeviceStream([DeviceArray(part) for part in parts])
+    same(ad.from_arrow(stream.give()), pa.chunked_array(parts), nulls="keep", pad=(-1, None))
+
+
+def test_columns_of_a_batch_with_lengths_and_validity() -> None:
+    struct_array = pa.StructArray.from_arrays([pa.array(ROWS, pa.list_(pa.int32())), pa.array(range(77))], ["ids", "y"])
+    columns = {"ids": ad.padded("ids", value=-1, length=2, truncate="left", lengths="n", validity="mask"), "y": "y"}
+    made = ad.to_tensors(DeviceArray(struct_array).give(), columns=columns, nulls="keep")
+    expected = ad.to_tensors(struct_array, columns=columns, nulls="keep")
+    assert list(made) == list(expected) == ["ids", "mask", "n", "y"]
+    for name, tensor in made.items():
+        assert np.array_equal(host(tensor), bits(expected[name]))
+
+
+REFUSED: list[tuple[list[Any], dict[str, Any]]] = [
+    ([*FULL[:2], None, *FULL], {"pad": (0, None)}),
+    ([*FULL, [1, None]], {"pad": (0, None)}),
+    (FULL, {"pad": (0, 4)}),
+    ([[1], None, [1, 2, 3]], {"pad": (0, 2)}),
+    ([[1], [1, 2, 3], None], {"pad": (0, 2)}),
+    ([[1], [2, 300]], {"pad": (0, None), "dtype": "int8"}),
+]
+
+
+@pytest.mark.parametrize(("rows", "keywords"), REFUSED, ids=lambda part: str(part)[-40:])
+def test_errors_are_those_of_the_host(rows: list[Any], keywords: dict[str, Any]) -> None:
+    for kind in (pa.list_(pa.int32()), pa.list_view(pa.int32())):
+        data = pa.array(rows, kind)
+        assert failed(DeviceArray(data).give(), **keywords) == failed(data, **keywords)
+
+
+def test_no_copy_is_made_where_none_is_allowed() -> None:
+    data = pa.array(FULL, pa.list_(pa.int32()))
+    array = ad.from_arrow(DeviceArray(data).give())
+    assert failed(array, pad=(0, 5), copy=False) == failed(data, pad=(0, 5), copy=False)
+    # Only memory tells how long the rows would be.
+    assert "a copy is needed of any rows" in failed(array, pad=(0, None), copy=False)
+    assert {row.how for row in ad.explain(array, pad=(0, None), copy=False)} == {"refused"}
+    same(array, data, pad=(0, 0), truncate="left", copy=False)
+
+
+def test_what_no_row_shows_is_not_looked_at() -> None:
+    """Elements that are dropped, or under null rows, are refused by nobody."""
+    data = pa.array([[1, 300, None], [4, 5]], pa.list_(pa.int32()))
+    same(DeviceArray(data).give(), data, pad=(0, 1), truncate="right", dtype="int8")
+    with pytest.raises(ad.ConversionError, match=r"300 does not fit int8.*row 0|row 0.*300"):
+        padded(DeviceArray(data).give(), pad=(0, 2), truncate="right", dtype="int8")
+
+
+HOSTILE: list[tuple[tuple[int, ...], int, str]] = [
+    ((0, 2, 9), 1, "offsets from 2 to 9 of 3 elements"),
+    ((0, 2, -1), 1, "offsets from 2 to -1 of 3 elements"),
+    ((1, 2, 0), 1, "offsets from 2 to 0 of 3 elements"),
+    ((-1, 2, 3), 0, "offsets from -1 to 2 of 3 elements"),
+    ((-(2**31), 2**31 - 1, 3), 0, "offsets from -2147483648 to 2147483647 of 3 elements"),
+]
+
+
+@pytest.mark.parametrize("way", WAYS[:2], ids=str)
+@pytest.mark.parametrize(("wrong", "row", "text"), HOSTILE, ids=str)
+def test_offsets_that_lead_out_of_the_elements(
+    wrong: tuple[int, ...], row: int, text: str, way: dict[str, Any]
+) -> None:
+    for wide in (False, True):
+        memory, replace = offsets(*wrong, wide=wide)
+        data = pa.array([[1, 2], [3]], pa.large_list(pa.int64()) if wide else pa.list_(pa.int64()))
+        found = failed(DeviceArray(data, memory=memory, change=replace).give(), **way)
+        assert text in found
+        assert f"row {row}" in found
+
+
+@pytest.mark.parametrize(
+    ("wrong", "place", "text"),
+    [
+        ((0, 4), 1, "offset 4 and length 1 of 3 elements"),
+        ((0, -2), 1, "offset -2 and length 1 of 3 elements"),
+        ((2, 2), 2, "offset 2 and length 2 of 3 elements"),
+        ((2, -1), 2, "offset 2 and length -1 of 3 elements"),
+    ],
+)
+def test_list_views_that_lead_out_of_the_elements(wrong: tuple[int, ...], place: int, text: str) -> None:
+    memory, replace = offsets(*wrong, place=place)
+    data = pa.array([[1, 2], [3]], pa.list_view(pa.int32()))
+    found = failed(DeviceArray(data, memory=memory, change=replace).give(), pad=(0, None))
+    assert text in found
+    assert "row 1" in found
+
+
+def test_text_beyond_its_allocation() -> None:
+    memory, replace = offsets(0, 2, 1 << 30)
+    with pytest.raises(BufferError, match="bytes"):
+        padded(DeviceArray(pa.array(["ab", "c"]), memory=memory, change=replace).give(), pad=(0, 4), truncate="right")
+
+
+@pytest.mark.parametrize("way", WAYS[:3], ids=str)
+@pytest.mark.parametrize("dtype", [None, "float32"])
+def test_explain_says_what_the_kernels_do(way: dict[str, Any], dtype: str | None) -> None:
+    data = pa.array(FULL, pa.list_(pa.int16()))
+    array = ad.from_arrow(DeviceArray(data).give())
+    report = ad.explain(array, dtype=dtype, **way)
+    matrix, mask = report
+    assert (matrix.how, matrix.kernel, mask.how, mask.kernel) == ("copy", True, "copy", True)
+    assert "length of the longest row" in matrix.waits[0]
+    with ad.track_copies() as log:
+        values, validity = padded(array, dtype=dtype, **way)
+    (entry,) = log
+    length = way["pad"][1]
+    assert (matrix.shape, mask.shape) == ((len(FULL), length), (len(FULL), length))
+    # The host has not read how long rows are.
+    longer = f"rows have more than {length} elements"
+    assert (longer in matrix.refused_if) == (length is not None and "truncate" not in way)
+    if length is not None:
+        assert entry.bytes == matrix.bytes + mask.bytes
+        assert (values.shape, validity.shape) == (matrix.shape, mask.shape)
+    # A stream's arrays are not read.
+    stream = ad.from_arrow(DeviceStream([DeviceArray(data)]).give())
+    unread, _ = ad.explain(stream, dtype=dtype, **way)
+    assert (unread.how, unread.kernel, unread.shape) == ("copy", True, (None, length))
+    same(stream, data, **way)
+
+
+def test_other_items_name_the_way_to_the_host() -> None:
+    codes = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0], pa.int8()), pa.array([5, 6], pa.int32()))
+    runs = pa.RunEndEncodedArray.from_arrays(pa.array([2, 3], pa.int32()), pa.array([5, 6]))
+    starts = pa.array([0, 2, 3], pa.int32())
+    others = {
+        "views gathered": pa.array(["ab", "c"], pa.string_view()),
+        "rows padded to the length of the longest one": pa.ListArray.from_arrays(starts, codes),
+        "decoded, rows padded": pa.ListArray.from_arrays(starts, runs),
+    }
+    for text, data in others.items():
+        with pytest.raises(BufferError, match=text) as caught:
+            padded(DeviceArray(data).give(), pad=(0, None))
+        assert "to_device" in str(caught.value)
+        (row,) = ad.explain(ad.from_arrow(DeviceArray(data).give()), pad=(0, None))
+        assert row.error == str(caught.value)
+
+
+def test_what_is_being_written_is_waited_for() -> None:
+    """Kernels read what the producer's stream is still writing; its memory is reused at once after that."""
+    for _ in range(3):
+        data = pa.array(ROWS, pa.list_(pa.int32()))
+        source = DeviceArray(data)
+        array = ad.from_arrow(source.give())
+        del source
+        made = padded(array, nulls="keep", pad=(0, 5))
+        del array
+        expected = padded(data, nulls="keep", pad=(0, 5))
+        assert all(np.array_equal(host(ours), bits(theirs)) for ours, theirs in zip(made, expected, strict=True))
