@@ -3,6 +3,8 @@
 use std::alloc::{Layout, dealloc};
 use std::ptr::NonNull;
 
+use super::pages;
+
 /// From this size on, an allocation starts on a huge page and asks for huge pages.
 pub(super) const HUGE_PAGES_FROM: usize = 2 * HUGE_PAGE;
 /// Small under Miri, so that small tests have large blocks.
@@ -33,18 +35,20 @@ impl Block {
     }
 
     /// Lets the system take the pages back until they are written again. Returns whether the system understood.
-    #[cfg(all(target_os = "linux", not(miri)))]
     pub(super) fn offer_pages(&self) -> bool {
-        // Whole huge pages only, because what follows the block is not ours.
-        let whole = self.layout.size() / HUGE_PAGE * HUGE_PAGE;
-        // SAFETY: a range of memory that nobody uses: that its contents may be lost changes nothing for anyone.
-        unsafe { libc::madvise(self.start.as_ptr().cast(), whole, libc::MADV_FREE) == 0 }
+        // SAFETY: memory that nobody uses, from a huge page on, in whole ones: so in whole pages of any smaller size.
+        unsafe { pages::offer(self.start, self.whole_pages()) }
     }
 
-    /// Miri has no pages.
-    #[cfg(any(not(target_os = "linux"), miri))]
-    pub(super) fn offer_pages(&self) -> bool {
-        cfg!(miri)
+    /// Tells the system that the pages are in use again.
+    pub(super) fn reuse_pages(&self) {
+        // SAFETY: the whole pages of this block, which nobody else uses.
+        unsafe { pages::reuse(self.start, self.whole_pages()) };
+    }
+
+    /// The bytes of whole huge pages: what follows the block is not ours.
+    fn whole_pages(&self) -> usize {
+        self.layout.size() / HUGE_PAGE * HUGE_PAGE
     }
 }
 

@@ -1,7 +1,7 @@
 //! Keeps the last large block that was freed for the next result of its size, because fresh pages cost as much as
 //! filling them.
 //!
-//! One block a process, 256 MiB at most. `madvise` lets the system take its pages when memory is short. `take` and
+//! One block a process, 256 MiB at most. The system may take its pages when memory is short (`pages.rs`). `take` and
 //! `keep` exchange one pointer: no lock can be left behind by a fork, and a child process has its own copy.
 
 use std::ptr::null_mut;
@@ -31,6 +31,7 @@ impl CacheSlot {
         }
         let block = self.exchange(None)?;
         if (len..=len + len / 4).contains(&block.layout.size()) {
+            block.reuse_pages();
             return Some(block);
         }
         self.put(block);
@@ -42,6 +43,7 @@ impl CacheSlot {
     pub(super) fn take_mapped(&self) -> Option<Block> {
         let block = self.exchange(None)?;
         if block.is_mapped {
+            block.reuse_pages();
             return Some(block);
         }
         self.put(block);

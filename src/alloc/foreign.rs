@@ -66,6 +66,13 @@ impl AnyBuffer {
         }
     }
 
+    /// Tells the system that pages which were offered are in use again.
+    pub(crate) fn reuse_pages(&mut self) {
+        if let Self::Own(buffer) = self {
+            buffer.reuse_pages();
+        }
+    }
+
     /// The bytes, to be written.
     pub(crate) fn as_uninit_mut(&mut self) -> &mut [MaybeUninit<u8>] {
         match self {

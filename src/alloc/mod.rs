@@ -11,6 +11,7 @@ mod foreign;
 mod growing;
 mod mapped;
 mod page;
+mod pages;
 mod pool;
 mod self_cell;
 
@@ -124,6 +125,13 @@ impl HostBuffer {
         if self.layout.align() == HUGE_PAGE {
             // A refusal changes nothing.
             _ = Block { start: self.start, layout: self.layout, is_mapped: self.is_mapped }.offer_pages();
+        }
+    }
+
+    /// Tells the system that pages which were offered are in use again.
+    pub(crate) fn reuse_pages(&mut self) {
+        if self.layout.align() == HUGE_PAGE {
+            Block { start: self.start, layout: self.layout, is_mapped: self.is_mapped }.reuse_pages();
         }
     }
 

@@ -68,7 +68,12 @@ impl BlockPool {
         // A block that is too small is freed, and a new one replaces it. One that came since the first look may fit.
         let block = self.shelf.take(fits).or_else(|| self.shelf.take(|_| true).filter(|block| fits(block)));
         let block = match (block, &self.source) {
-            (Some(block), _) => block,
+            (Some(mut block), _) => {
+                if self.shelf.is_offered {
+                    block.reuse_pages();
+                }
+                block
+            }
             (None, None) => Box::new(AnyBuffer::Own(HostBuffer::uninitialised(len)?)),
             (None, Some(source)) => Box::new(source(len)?),
         };
@@ -310,5 +315,33 @@ mod tests {
             drop(lend);
         });
         assert!(seen.len() <= BLOCKS, "{seen:?}");
+    }
+
+    #[test]
+    fn no_two_threads_get_one_block_while_they_take_and_return_at_once() {
+        for is_offered in [false, true] {
+            let pool = if is_offered { BlockPool::offered(3) } else { BlockPool::new(3, None) };
+            std::thread::scope(|scope| {
+                for thread in 1..=4_u8 {
+                    let pool = &pool;
+                    scope.spawn(move || {
+                        for round in 0..if cfg!(miri) { 8 } else { 2_000 } {
+                            // Some blocks are too small for the next request, and are replaced.
+                            let mut block = pool.take(if round % 3 == 0 { 96 } else { 64 }).unwrap();
+                            block.as_uninit_mut()[..64].iter_mut().for_each(|byte| _ = byte.write(thread));
+                            std::thread::yield_now();
+                            // SAFETY: the line above wrote these bytes.
+                            let own =
+                                block.as_uninit_mut()[..64].iter().all(|byte| unsafe { byte.assume_init() } == thread);
+                            assert!(own, "another thread wrote to this thread's block");
+                            if round % 5 == 0 {
+                                block.discard();
+                            }
+                        }
+                    });
+                }
+            });
+            assert!(waiting(&pool).len() <= 3);
+        }
     }
 }

@@ -5,7 +5,8 @@ use arrow_data::ArrayData;
 use arrow_schema::DataType;
 
 use super::repeat::{RowMap, repeated, slots};
-use crate::error::{Error, Remedy, Result};
+use crate::arrow::wrong_length;
+use crate::error::{Error, Result};
 
 /// Where the items of each list start, and how many there are.
 enum Extents<'a, T> {
@@ -15,17 +16,17 @@ enum Extents<'a, T> {
     Spans(&'a [T], &'a [T]),
 }
 
-/// Returns `length` items for each list of a valid array: its own, or zeros that the list's null hides. No items are copied if they
-/// follow each other.
+/// Returns `length` items for each list of a valid array: its own, or zeros that the list's null hides. Items that follow each other are
+/// not copied if they `may_be_shared`.
 ///
 /// # Errors
 /// If a list that is not null has another length: names the row.
-pub(super) fn items_of_lists(lists: &ArrayData, length: usize) -> Result<ArrayData> {
+pub(super) fn items_of_lists(lists: &ArrayData, length: usize, may_be_shared: bool) -> Result<ArrayData> {
     match lists.data_type() {
-        DataType::List(_) => items::<i32>(lists, &Extents::Offsets(offsets(lists)), length),
-        DataType::LargeList(_) => items::<i64>(lists, &Extents::Offsets(offsets(lists)), length),
-        DataType::ListView(_) => items::<i32>(lists, &spans(lists), length),
-        _ => items::<i64>(lists, &spans(lists), length),
+        DataType::List(_) => items::<i32>(lists, &Extents::Offsets(offsets(lists)), length, may_be_shared),
+        DataType::LargeList(_) => items::<i64>(lists, &Extents::Offsets(offsets(lists)), length, may_be_shared),
+        DataType::ListView(_) => items::<i32>(lists, &spans(lists), length, may_be_shared),
+        _ => items::<i64>(lists, &spans(lists), length, may_be_shared),
     }
 }
 
@@ -53,18 +54,22 @@ impl<T: ArrowNativeType> Extents<'_, T> {
     }
 }
 
-fn items<T: ArrowNativeType>(lists: &ArrayData, extents: &Extents<'_, T>, length: usize) -> Result<ArrayData> {
+fn items<T: ArrowNativeType>(
+    lists: &ArrayData,
+    extents: &Extents<'_, T>,
+    length: usize,
+    may_be_shared: bool,
+) -> Result<ArrayData> {
     let values = lists.child_data().first().ok_or_else(|| Error::invalid("a list without a child"))?;
     let rows = lists.len();
     let count = rows.checked_mul(length).ok_or_else(|| Error::invalid("lists have more items than 64 bits count"))?;
     let mut first = None;
-    let mut is_dense = true;
+    let mut is_dense = may_be_shared;
     for row in 0..rows {
         let (start, own) = extents.of(row).ok_or_else(|| Error::invalid("a list has no offsets").at_row(row))?;
         let is_null = lists.nulls().is_some_and(|nulls| nulls.is_null(row));
         if own != length && !is_null {
-            let reason = format!("the list has {own} element{}, and not {length}", if own == 1 { "" } else { "s" });
-            return Err(Error::argument(reason).remedy_is(Remedy::RaggedOrPadded).at_row(row));
+            return Err(wrong_length(own, length).at_row(row));
         }
         let expected = row.checked_mul(length).and_then(|before| first.get_or_insert(start).checked_add(before));
         is_dense &= own == length && expected == Some(start);

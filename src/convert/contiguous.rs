@@ -1,6 +1,6 @@
-//! Copies a tensor's elements out: into row-major memory, or into a vector.
+//! Copies a tensor's elements out, into a vector.
 
-use super::gather::{compact, gather_elements};
+use super::gather::gather_elements;
 use crate::alloc::fallible;
 use crate::copy_log::{self, Copied};
 use crate::dtype::DType;
@@ -8,27 +8,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::tensor::{Native, Tensor};
 
 impl Tensor {
-    /// Returns the tensor itself if its elements are row-major and aligned, else a copy that is. Only host memory is
-    /// copied.
-    ///
-    /// # Errors
-    /// If elements on a device are strided, or the copy cannot be allocated.
-    ///
-    /// ```
-    /// use arrow_dlpack::Tensor;
-    ///
-    /// let tensor = Tensor::from_vec(vec![1.0, 2.0, 3.0, 4.0], &[4])?;
-    /// assert_eq!(tensor.contiguous()?.as_ptr(), tensor.as_ptr());
-    /// # Ok::<(), arrow_dlpack::Error>(())
-    /// ```
-    pub fn contiguous(&self) -> Result<Self> {
-        if self.is_row_major() && self.is_aligned() {
-            return Ok(self.clone());
-        }
-        self.require_host()?;
-        compact(self, "strided elements made contiguous")
-    }
-
     /// Returns a copy of the elements of a host tensor, in row-major order.
     ///
     /// # Errors

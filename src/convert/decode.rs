@@ -15,12 +15,24 @@ use crate::categories::Categories;
 use crate::error::{Error, Result, catch_panic};
 use crate::spec::Spec;
 
+/// As [`decode_apart`], for whom copies the result: lists of one length whose items follow each other are shared where
+/// [`Spec::of_dense_lists`] has a spec.
+///
+/// # Errors
+/// As [`decode_apart`].
+pub(crate) fn decode(array: &DeviceArray, spec: &Spec, field: &FieldRef) -> Result<DeviceArray> {
+    match dense(array, spec)? {
+        Some(dense) => Ok(dense),
+        None => decode_apart(array, spec, field),
+    }
+}
+
 /// Returns the array with its runs or dictionary values written out, or the codes of its categories, as `field` says, which
-/// [`Spec::decoded`] has.
+/// [`Spec::decoded`] has, in memory of its own.
 ///
 /// # Errors
 /// If the memory is not the host's, the contents break the Arrow format, or an allocation fails.
-pub(crate) fn decode(array: &DeviceArray, spec: &Spec, field: &FieldRef) -> Result<DeviceArray> {
+pub(crate) fn decode_apart(array: &DeviceArray, spec: &Spec, field: &FieldRef) -> Result<DeviceArray> {
     if array.is_empty() {
         return DeviceArray::from_arrow(new_empty_array(field.data_type()).as_ref(), field.clone());
     }
@@ -38,6 +50,17 @@ pub(crate) fn decode(array: &DeviceArray, spec: &Spec, field: &FieldRef) -> Resu
         Ok(make_array(with_nulls(decoded, enclosing.as_ref())?))
     });
     DeviceArray::from_arrow(decoded.map_err(|error| error.in_column(field.name()))?.as_ref(), field.clone())
+}
+
+/// Returns lists of one length as fixed-size lists over the same items; `None` if their items do not follow each other, or are decoded.
+///
+/// # Errors
+/// As [`DeviceArray::dense_lists`].
+pub(crate) fn dense(array: &DeviceArray, spec: &Spec) -> Result<Option<DeviceArray>> {
+    match spec.decoded().filter(|_| spec.is_of_lists()) {
+        Some(field) => array.dense_lists(field),
+        None => Ok(None),
+    }
 }
 
 /// A valid array as the type `to`, which [`Spec::decoded`](crate::spec::Spec::decoded) gives for its own.
@@ -61,7 +84,23 @@ fn written_out(data: &ArrayData, to: &DataType, categories: Option<&Categories>)
             DataType::List(_) | DataType::LargeList(_) | DataType::ListView(_) | DataType::LargeListView(_),
             DataType::FixedSizeList(item, size),
         ) => {
-            let items = items_of_lists(data, usize::try_from(*size).map_err(|_| cannot())?)?;
+            let own = data.child_data().first().ok_or_else(cannot)?;
+            if *item.data_type() == DataType::Boolean && *own.data_type() != DataType::Boolean {
+                // Only nulls are wanted: items of no fixed size become bits before they move.
+                let bits = written_out(own, item.data_type(), None)?;
+                // SAFETY: the same lists, over a child of as many items.
+                let lists = unsafe {
+                    data.clone()
+                        .into_builder()
+                        .data_type(with_item(data, item))
+                        .child_data(vec![bits])
+                        .build_unchecked()
+                };
+                return written_out(&lists, to, None);
+            }
+            // What is decoded is memory of its own: only items that are decoded themselves may be shared before.
+            let is_decoded = own.data_type() != item.data_type() || categories.is_some();
+            let items = items_of_lists(data, usize::try_from(*size).map_err(|_| cannot())?, is_decoded)?;
             let child = written_out(&items, item.data_type(), categories)?;
             let lists = ArrayData::builder(to.clone()).len(data.len()).nulls(data.nulls().cloned());
             // SAFETY: as many lists as before, with a child of `size` slots for each (`items_of_lists`), and their own bitmap.
@@ -83,6 +122,17 @@ fn written_out(data: &ArrayData, to: &DataType, categories: Option<&Categories>)
             Ok(unsafe { bools.add_buffer(bits).build_unchecked() })
         }
         _ => categories.map_or_else(|| Err(cannot()), |categories| encoded(data, categories)),
+    }
+}
+
+/// The type of these lists with other items.
+fn with_item(lists: &ArrayData, item: &FieldRef) -> DataType {
+    let item = item.clone();
+    match lists.data_type() {
+        DataType::List(_) => DataType::List(item),
+        DataType::LargeList(_) => DataType::LargeList(item),
+        DataType::ListView(_) => DataType::ListView(item),
+        _ => DataType::LargeListView(item),
     }
 }
 

@@ -37,12 +37,11 @@ pub(super) fn encoded(data: &ArrayData, categories: &Categories) -> Result<Array
             let Self(data, categories) = self;
             let mut codes = fallible::with_room(data.len())?;
             let mut is_whole = true;
-            let mut code = |slot| match slots.key(slot) {
-                Some(key) => categories.code(key),
-                None => {
+            let mut code = |slot| {
+                categories.code_at(slots, slot).unwrap_or_else(|| {
                     is_whole = false;
                     0
-                }
+                })
             };
             match data.nulls() {
                 None => codes.extend((0..data.len()).map(code)),
@@ -73,7 +72,7 @@ pub(super) fn encoded_rows(values: &ArrayData, rows: &impl RowMap, categories: &
             rows.for_each(|slot, count| {
                 let slot = slot
                     .filter(|slot| values.nulls().is_none_or(|nulls| *slot >= nulls.len() || nulls.is_valid(*slot)));
-                let code = slot.map(|slot| slots.key(slot).map(|key| categories.code(key)));
+                let code = slot.map(|slot| categories.code_at(slots, slot));
                 is_whole &= code != Some(None);
                 for _ in 0..count.min(rows.len().saturating_sub(codes.len())) {
                     if code.is_some() {

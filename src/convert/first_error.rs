@@ -45,14 +45,15 @@ pub(crate) fn code_error(spec: &Spec, index: usize, code: i128) -> Error {
         .in_column(spec.field().name())
 }
 
-/// Returns the error for runs that end before element `index` of a column, or for an end that is no later than the one before.
-pub(crate) fn run_error(spec: &Spec, index: Option<usize>, end: Option<i64>) -> Error {
-    let error = match end {
-        Some(end) => Error::invalid(format!("the run end {end} is not above the one before")),
-        None => Error::invalid("the runs end before this row"),
-    };
-    let error = index.map_or(error.clone(), |index| error.at_row(index / spec.row_elements().max(1)));
-    error.in_column(spec.field().name())
+/// Returns the error for runs that end before element `index` of a column.
+pub(crate) fn no_run_error(spec: &Spec, index: usize) -> Error {
+    let row = index / spec.row_elements().max(1);
+    Error::invalid("the runs end before this row").at_row(row).in_column(spec.field().name())
+}
+
+/// Returns the error for a run of a column that ends no later than the one before.
+pub(crate) fn run_end_error(spec: &Spec, end: i64) -> Error {
+    Error::invalid(format!("the run end {end} is not above the one before")).in_column(spec.field().name())
 }
 
 fn null_at(spec: &Spec, row: usize) -> Error {

@@ -118,6 +118,7 @@ mod tests {
         assert_eq!(join_data(arrays[0].field(), &[]).unwrap().len(), 0);
         assert!(join_data(arrays[0].field(), &[(&read[0], 4..6)]).is_err());
     }
+
     #[test]
     fn rows_count_their_own_bytes_and_what_they_share_once() {
         let lists = (0..100).map(|row| Some(vec![Some(row); 10]));

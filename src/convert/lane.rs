@@ -166,6 +166,17 @@ impl<'a> Lane<'a> {
         Some(load)
     }
 
+    /// Returns the elements as bits, if each is to be a byte, 0 or 1; `None` for others.
+    #[inline(always)]
+    pub(super) fn bits(&self) -> Option<UnalignedBits<'a>> {
+        match (&self.make, &self.fill, self.size) {
+            (Make::OfBits(LaneStep { bits: Some(bits), element: [1, ..], .. }), None, 1) => {
+                Some(bits.after(self.first))
+            }
+            _ => None,
+        }
+    }
+
     /// Where an element is stored.
     #[inline(always)]
     pub(super) fn stored_at(&self, row: usize) -> *const u8 {

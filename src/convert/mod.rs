@@ -55,14 +55,14 @@ pub(crate) use column::{layout, run, what};
 pub(crate) use columns_from_rows::split_rows;
 pub use copy_array::copy_array;
 pub(crate) use copy_array::copy_array_for;
-pub(crate) use decode::decode;
+pub(crate) use decode::{decode, decode_apart, dense};
 pub(crate) use distinct::each_value;
 pub(crate) use encode::vocabulary;
 pub(crate) use extend::{append_column, append_matrix, append_validity, grown_column, grown_matrix, grown_validity};
 pub(crate) use fast_view::plain_view;
 pub(crate) use first_error::{
-    check_column, check_matrix, check_matrix_nulls, check_nulls, check_nulls_of_passing_rows, code_error, null_remedy,
-    refused_null, remedy_of_passing_rows, run_error,
+    check_column, check_matrix, check_matrix_nulls, check_nulls, check_nulls_of_passing_rows, code_error, no_run_error,
+    null_remedy, refused_null, remedy_of_passing_rows, run_end_error,
 };
 pub(crate) use gather::compact;
 pub(crate) use host_pass::HostPass;

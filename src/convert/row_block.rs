@@ -169,6 +169,19 @@ impl RowBlock {
         Ok(())
     }
 
+    /// Appends the validity of a matrix's rows, all true, and returns true, if no column has a null in them; else appends nothing.
+    ///
+    /// # Errors
+    /// When the rows do not fit.
+    pub(crate) fn append_all_valid(&mut self, columns: &MatrixColumns<'_>) -> Result<bool> {
+        if self.layout.dtype != DType::Bool || columns.columns.iter().any(|column| column.mask.is_some()) {
+            return Ok(false);
+        }
+        self.spare(columns.rows)?.fill(MaybeUninit::new(1));
+        self.rows += columns.rows;
+        Ok(true)
+    }
+
     /// Appends a copy of a row of another block of the same layout.
     ///
     /// # Errors

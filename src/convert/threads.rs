@@ -6,11 +6,12 @@ use std::ops::Range;
 use std::sync::OnceLock;
 use std::thread::{Builder, ScopedJoinHandle, available_parallelism, scope};
 
+use crate::cuda::thread_sync;
 use crate::error::{Error, Result};
 use crate::stream_order::{Interrupts, stay_apart};
 
 /// A thread with fewer bytes to write takes longer to start than it saves.
-const WORTH_A_THREAD: usize = 1 << 20;
+const WORTH_A_THREAD: usize = if cfg!(miri) { 1 << 8 } else { 1 << 20 };
 
 /// How many threads write `bytes`: as many as asked for, else as `ARROW_DLPACK_THREADS` says, else one a core; but none
 /// for less than 1 MiB.
@@ -86,7 +87,10 @@ pub(crate) fn for_each_part<E: From<Error> + Send>(
         return work(0..rows);
     }
     let work = &work;
-    scope(|scope| {
+    let token = std::ptr::from_ref(work).addr();
+    // Threads start behind what this one did, and this one goes on behind them.
+    thread_sync::send(token);
+    let result = scope(|scope| {
         let start = |first: usize| {
             let rows = first..first.saturating_add(part).min(rows);
             let name = "arrow-dlpack".to_owned();
@@ -94,7 +98,10 @@ pub(crate) fn for_each_part<E: From<Error> + Send>(
                 let rows = rows.clone();
                 move || {
                     stay_apart();
-                    work(rows)
+                    thread_sync::receive(token);
+                    let done = work(rows);
+                    thread_sync::send(token);
+                    done
                 }
             }) {
                 Ok(thread) => ThreadPart::Running(thread),
@@ -114,7 +121,9 @@ pub(crate) fn for_each_part<E: From<Error> + Send>(
             result = result.and(found);
         }
         result
-    })
+    });
+    thread_sync::receive(token);
+    result
 }
 
 /// The rows of one thread.
@@ -204,8 +213,11 @@ mod tests {
 
     #[test]
     fn little_work_takes_one_thread() {
-        assert_eq!((threads(None, 1 << 20), threads(Some(8), (1 << 20) - 1)), (1, 1));
-        assert_eq!((threads(Some(8), 1 << 30), threads(Some(8), 3 << 20), threads(Some(0), 1 << 30)), (8, 3, 1));
+        assert_eq!((threads(None, WORTH_A_THREAD), threads(Some(8), WORTH_A_THREAD - 1)), (1, 1));
+        assert_eq!(
+            (threads(Some(8), 1 << 30), threads(Some(8), 3 * WORTH_A_THREAD), threads(Some(0), 1 << 30)),
+            (8, 3, 1)
+        );
         assert!(threads(None, 1 << 30) >= 1);
     }
 }

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use arrow_schema::FieldRef;
+
 use crate::alloc::fallible;
 use crate::arrow::{DeviceArray, Leaf};
 use crate::column::require_host;
@@ -15,8 +17,31 @@ use crate::spec::{MatrixSpec, Spec};
 #[derive(Clone, Debug)]
 pub(crate) struct MatrixChunk {
     array: DeviceArray,
-    /// What columns were decoded to, in the order of the matrix; empty where none had to be.
-    decoded: Vec<Option<DeviceArray>>,
+    /// The decoded columns, in the order of the matrix; empty where none had to be decoded.
+    decoded: Vec<Option<DecodedColumn>>,
+}
+
+/// A column as the array that rows are packed from.
+#[derive(Clone, Debug)]
+enum DecodedColumn {
+    /// Fixed-size lists over the column's own items, which follow each other.
+    InPlace(DeviceArray),
+    /// Values in memory of their own.
+    Written(DeviceArray),
+}
+
+impl DecodedColumn {
+    fn new(array: &DeviceArray, spec: &Spec, field: &FieldRef) -> Result<Self> {
+        Ok(match convert::dense(array, spec)? {
+            Some(lists) => Self::InPlace(lists),
+            None => Self::Written(convert::decode_apart(array, spec, field)?),
+        })
+    }
+
+    fn array(&self) -> &DeviceArray {
+        let (Self::InPlace(array) | Self::Written(array)) = self;
+        array
+    }
 }
 
 impl MatrixChunk {
@@ -48,7 +73,7 @@ impl MatrixChunk {
                 };
             }
             for (position, column) in spec.columns() {
-                let decode = |field| convert::decode(&array.column(*position)?, column, field);
+                let decode = |field| DecodedColumn::new(&array.column(*position)?, column, field);
                 decoded.push(column.decoded().map(decode).transpose()?);
             }
         }
@@ -63,6 +88,21 @@ impl MatrixChunk {
     /// The number of rows.
     pub(crate) fn rows(&self) -> usize {
         self.array.len()
+    }
+
+    /// How many rows of a column are lists that follow each other, which are read where they are and not decoded.
+    pub(crate) fn shared_rows(&self, index: usize) -> usize {
+        let is_in_place = matches!(self.decoded.get(index), Some(Some(DecodedColumn::InPlace(_))));
+        if is_in_place { self.rows() } else { 0 }
+    }
+
+    /// The bytes that decoding would take for all such lists.
+    pub(crate) fn shared_bytes(&self, spec: &MatrixSpec) -> usize {
+        let bytes = |(index, (_, column)): (usize, &(usize, Spec))| match self.shared_rows(index) {
+            0 => 0,
+            rows => rows.saturating_mul(column.decoded_row_bytes()),
+        };
+        spec.columns().iter().enumerate().map(bytes).fold(0, usize::saturating_add)
     }
 
     /// Whether columns, or their validity, are read from any of these bytes: the column's name where it is one. `columns` are
@@ -111,7 +151,7 @@ impl MatrixChunk {
             }
             is_plain = false;
             let (array, view) = match self.decoded.get(index) {
-                Some(Some(decoded)) => (decoded, decoded.view().slice(rows)),
+                Some(Some(decoded)) => (decoded.array(), decoded.array().view().slice(rows)),
                 _ => (&self.array, whole.struct_field(*position)?),
             };
             let leaf = view.leaf(spec)?;

@@ -78,6 +78,8 @@ impl<'a> PlannedMatrix<'a> {
         let readiness = DeviceArray::readiness_of(arrays.iter().map(MatrixChunk::array));
         let placement = readiness.map_or(Placement::Host, |readiness| matrix_placement(spec, &chunks, readiness));
         let mut data = MatrixData { rows, placement, ..MatrixData::default() };
+        let shared = arrays.iter().map(|chunk| chunk.shared_bytes(spec));
+        data.shared_bytes = shared.fold(0, usize::saturating_add);
         // Small chunks take about as long as looking for what most do not have.
         let is_plain = chunks.iter().all(|chunk| chunk.is_plain);
         for (index, (_, column)) in spec.columns().iter().enumerate().filter(|_| !is_plain) {
@@ -158,7 +160,8 @@ impl<'a> PlannedMatrix<'a> {
     /// The part of each column in the plan.
     pub(crate) fn column_plans(&self) -> Vec<Plan> {
         let part = |(index, (_, column)): (usize, &(usize, Spec))| {
-            self.plan.of_matrix_column(column, column_size(&self.chunks, index, column))
+            let shared = self.arrays.iter().map(|chunk| chunk.shared_rows(index)).fold(0, usize::saturating_add);
+            self.plan.of_matrix_column(column, column_size(&self.chunks, index, column), shared)
         };
         self.spec.columns().iter().enumerate().map(part).collect()
     }

@@ -4,17 +4,17 @@ use super::chunk::MatrixChunk;
 use super::planned::{PlannedMatrix, decode_chunks};
 use super::to_validity::{PlannedValidity, decode_matrix_validity, decode_validity};
 use crate::arrow::DeviceArray;
-use crate::column::{ColumnRef, PlannedColumn, Runner, Shared, check_types, columns, decode_column};
+use crate::column::{ColumnRef, DecodedColumn, PlannedColumn, Runner, Shared, check_types, columns, decode_column};
 use crate::convert::check_environment;
 use crate::error::{Error, Result};
-use crate::spec::{MatrixOptions, ResultKind, ResultSpec};
+use crate::spec::{MatrixOptions, ResultKind, ResultSpec, Spec};
 use crate::tensor::Tensor;
 
 /// The chunks that a result is made of, decoded where they have to be.
 #[derive(Debug)]
 pub(crate) enum ResultChunks {
     /// Those of a column; `None` where they are as they are stored.
-    Column(Option<Vec<DeviceArray>>),
+    Column(Option<DecodedColumn>),
     /// Those of columns of a struct.
     Matrix(Vec<MatrixChunk>),
 }
@@ -61,16 +61,20 @@ impl<'a> PlannedResult<'a> {
         decoded: &'a ResultChunks,
         options: &'a MatrixOptions,
     ) -> Result<Self> {
-        let at = |position: Option<usize>| match decoded {
-            ResultChunks::Column(Some(decoded)) => columns(decoded).into_vec(),
-            _ => columns_at(chunks, position),
+        let at = |position: Option<usize>, spec: &'a Spec| match decoded {
+            ResultChunks::Column(Some(DecodedColumn { chunks, spec: own })) => {
+                (columns(chunks).into_vec(), own.as_ref().unwrap_or(spec))
+            }
+            _ => (columns_at(chunks, position), spec),
         };
         match (&result.kind, decoded) {
             (ResultKind::Column { position, spec, options }, _) => {
-                PlannedColumn::new(spec, &at(*position), options).map(Self::Column)
+                let (chunks, spec) = at(*position, spec);
+                PlannedColumn::new(spec, &chunks, options).map(Self::Column)
             }
             (ResultKind::ColumnValidity { position, spec }, _) => {
-                PlannedValidity::of_column(spec, &at(*position), options.copy).map(Self::Validity)
+                let (chunks, spec) = at(*position, spec);
+                PlannedValidity::of_column(spec, &chunks, options.copy).map(Self::Validity)
             }
             (ResultKind::Matrix(spec), ResultChunks::Matrix(chunks)) => {
                 PlannedMatrix::new(spec, chunks, options, true).map(Self::Matrix)

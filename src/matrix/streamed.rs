@@ -262,6 +262,7 @@ impl One<'_> {
         for chunk in &chunks {
             columns.push(chunk.columns(spec, &(0..chunk.rows())).map_err(|error| error.behind(row))?);
             row = row.saturating_add(chunk.rows());
+            self.data.shared_bytes = self.data.shared_bytes.saturating_add(chunk.shared_bytes(spec));
         }
         self.count(spec, &columns);
         if let ResultKind::Validity(_) = self.part.kind {

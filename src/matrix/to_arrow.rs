@@ -8,20 +8,20 @@ use arrow_schema::{DataType, Field, FieldRef};
 
 use crate::alloc::fallible;
 use crate::arrow::{ArrayNode, DeviceArray, array_ready_at};
-use crate::column::{ColumnNode, as_requested, column_node, require_host};
+use crate::column::{ColumnNode, as_requested, column_node, compared_on_host, form_in, placement};
 #[cfg(feature = "python")]
 use crate::column::{check_requested, check_to_arrow};
 use crate::convert::split_rows;
-use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::plan::{Placement, Plan};
+use crate::kernels::split_columns;
+use crate::plan::Plan;
 #[cfg(feature = "python")]
 use crate::spec::all_or_errors;
-use crate::spec::{CopyMode, setters};
+use crate::spec::{CopyMode, TensorField, setters};
 use crate::stream_order::Readiness;
 use crate::tensor::{Owner, Tensor};
 
-use super::validity::Validity;
+use super::validity::{DeviceValidity, Validity};
 
 /// What [`matrix_to_arrow`] makes of a matrix.
 #[derive(Clone, Debug, Default)]
@@ -52,8 +52,8 @@ impl ColumnOptions {
 /// Converts a matrix of shape `(rows, columns)` into a record batch with these names. Of a tensor of more dimensions, each
 /// column is what [`crate::to_arrow`] makes of the elements with its index in the second one.
 ///
-/// A view where each column is dense, as in a column-major matrix, on any device; else, in host memory, one pass over the rows
-/// into a single block.
+/// A view where each column is dense, as in a column-major matrix, on any device; else one pass over the rows into a single block, in
+/// host memory or by a kernel.
 ///
 /// # Errors
 /// When there are no columns to be named, not as many as names, or two of one name; when the validity or the types do not
@@ -77,27 +77,37 @@ impl ColumnOptions {
 /// ```
 pub fn matrix_to_arrow<N: AsRef<str>>(matrix: &Tensor, names: &[N], options: &ColumnOptions) -> Result<DeviceArray> {
     let rows = check_names(matrix, names, options)?;
-    let plan = plan(matrix, names.len(), options.copy)?;
-    if options.validity.is_some() {
-        require_host(matrix.device(), "")?;
-    }
-    let threads = options.threads.map(NonZero::get);
-    let validity =
-        options.validity.as_ref().map(|valid| Validity::of(valid, rows, names.len(), threads)).transpose()?;
+    let plan = plan(matrix, names.len(), options)?;
+    let (on_host, threads) = (matrix.device().is_cpu(), options.threads.map(NonZero::get));
     let moves = plan.as_ref().filter(|plan| plan.moves_values());
-    let split = moves.map(|plan| split_rows(matrix, threads, &plan.reasons())).transpose()?;
+    let split = |plan: &Plan| match on_host {
+        true => split_rows(matrix, threads, &plan.reasons()),
+        false => split_columns(matrix, &plan.reasons()),
+    };
+    let validity = options.validity.as_ref();
+    let on_device = validity.filter(|_| !on_host).map(|valid| DeviceValidity::split(valid, matrix, rows, names.len()));
+    let on_device = on_device.transpose()?;
+    let compared = validity.filter(|_| on_device.is_some() && matrix.codes_may_be_beyond()).map(compared_on_host);
+    let compared = compared.transpose()?;
+    let in_host_memory = compared.as_ref().or(validity.filter(|_| on_host));
+    let validity = in_host_memory.map(|valid| Validity::of(valid, rows, names.len(), threads)).transpose()?;
+    let split = moves.map(|plan| split(plan).map(|split| split.with_trust_of(matrix))).transpose()?;
     // A copy that was asked for is made by now, unless it is made of each column.
     let copy = if plan.is_some() { CopyMode::IfNeeded } else { options.copy };
     let matrix = split.as_ref().unwrap_or(matrix);
+    let bits = on_device.as_ref().map(|valid| valid.pack(rows)).transpose()?.flatten();
     let column = |(index, name): (usize, &N)| {
         let name = name.as_ref();
         let make = || {
             let tensor = matrix.column(index)?;
-            let form = tensor.arrow_form()?;
-            let (is_aligned, placement) = (tensor.is_aligned(), placement(matrix.device()));
-            let plan = Plan::to_arrow(&form, is_aligned, validity.is_some(), copy, placement)?;
+            let form = form_in(&tensor, options.types.get(index).and_then(Option::as_ref))?;
+            let has_validity = options.validity.is_some();
+            let plan = Plan::to_arrow(&form, tensor.is_aligned(), has_validity, copy, placement(matrix.device()))?;
             let bitmap = validity.as_ref().and_then(|validity| validity.column(index));
             let mut column = column_node(&tensor, form, &plan, bitmap)?;
+            if let (Some(bits), Some(valid)) = (&bits, &on_device) {
+                column = column.with_device_bitmap(bits, valid.column_of(index));
+            }
             column.field = Arc::new(column.field.as_ref().clone().with_name(name));
             Ok(column)
         };
@@ -105,7 +115,7 @@ pub fn matrix_to_arrow<N: AsRef<str>>(matrix: &Tensor, names: &[N], options: &Co
     };
     let columns = names.iter().enumerate().map(column).collect::<Result<Vec<_>>>()?;
     let metadata = &options.metadata;
-    let batch = batch(rows, columns, metadata, matrix.readiness())?;
+    let batch = batch(rows, columns, bits.map(|bits| bits.readiness), metadata, matrix.readiness())?;
     if options.types.iter().all(Option::is_none) {
         return Ok(batch);
     }
@@ -116,10 +126,10 @@ pub fn matrix_to_arrow<N: AsRef<str>>(matrix: &Tensor, names: &[N], options: &Co
             node: ArrayNode::of(&column)?,
             field: column.field().clone(),
             owner: column.owner(),
-            readiness: None,
+            readiness: column.readiness().cloned(),
         })
     });
-    self::batch(rows, columns.collect::<Result<Vec<_>>>()?, metadata, matrix.readiness())
+    self::batch(rows, columns.collect::<Result<Vec<_>>>()?, None, metadata, matrix.readiness())
 }
 
 /// Refuses what no values of a matrix could become together with a validity, before that is read.
@@ -129,8 +139,7 @@ pub fn matrix_to_arrow<N: AsRef<str>>(matrix: &Tensor, names: &[N], options: &Co
 #[cfg(feature = "python")]
 pub(crate) fn check_matrix<N: AsRef<str>>(matrix: &Tensor, names: &[N], options: &ColumnOptions) -> Result<()> {
     check_names(matrix, names, options)?;
-    let plan = plan(matrix, names.len(), options.copy)?;
-    require_host(matrix.device(), "")?;
+    let plan = plan(matrix, names.len(), options)?;
     let check = |(index, name): (usize, &N)| {
         let column = matrix.column(index)?;
         if plan.is_none() {
@@ -169,18 +178,22 @@ fn check_names<N: AsRef<str>>(matrix: &Tensor, names: &[N], options: &ColumnOpti
 }
 
 /// What is done to the columns of a matrix together. Those of a tensor of more dimensions go one by one.
-fn plan(matrix: &Tensor, columns: usize, copy: CopyMode) -> Result<Option<Plan>> {
+///
+/// # Errors
+/// If copies are refused, or the validity cannot be packed where the values are.
+fn plan(matrix: &Tensor, columns: usize, options: &ColumnOptions) -> Result<Option<Plan>> {
     if columns == 0 || matrix.ndim() != 2 {
         return Ok(None);
     }
     // Columns differ in nothing but their address.
     let form = matrix.column(0)?.arrow_form()?;
-    Plan::to_columns(&form, columns, matrix.is_aligned(), copy, placement(matrix.device())).map(Some)
-}
-
-/// What does the steps for a matrix on this device: nothing splits rows or packs bools of several columns by kernels.
-fn placement(device: Device) -> Placement {
-    if device.is_cpu() { Placement::Host } else { Placement::Views(device) }
+    let (is_aligned, placement) = (matrix.is_aligned(), placement(matrix.device()));
+    if options.validity.is_some() {
+        // In the memory that was passed: that of columns which were split may be another one.
+        let dense = TensorField { viewable: true, ..form.clone() };
+        Plan::to_arrow(&dense, true, true, CopyMode::IfNeeded, placement)?;
+    }
+    Plan::to_columns(&form, columns, is_aligned, options.copy, placement).map(Some)
 }
 
 /// A column of a batch in the type that is asked for.
@@ -196,16 +209,20 @@ fn request(batch: &DeviceArray, matrix: &Tensor, index: usize, options: &ColumnO
         .map_err(|error| error.in_column(requested.name()))
 }
 
-/// An array of structs of these columns, over memory of this order.
+/// An array of structs of these columns, in the order of all of them and of their `bits`, or in this one if no column has any.
 fn batch(
     rows: usize,
     columns: Vec<ColumnNode>,
+    bits: Option<Readiness>,
     metadata: &HashMap<String, String>,
     readiness: Option<&Readiness>,
 ) -> Result<DeviceArray> {
     let mut owners: Vec<Owner> = Vec::new();
     let (mut fields, mut children) = (fallible::with_room(columns.len())?, fallible::with_room(columns.len())?);
-    for ColumnNode { node, field, owner, .. } in columns {
+    let mut orders: Vec<Readiness> = Vec::new();
+    for ColumnNode { node, field, owner, readiness: own } in columns {
+        // Most often it is the same one for all.
+        orders.extend(own.filter(|own| !orders.last().is_some_and(|last| last.is_same(own))));
         fields.push(field);
         children.push(node);
         // Most often it is the same one for all.
@@ -217,5 +234,7 @@ fn batch(
     let node = ArrayNode { length: rows, null_count: Some(0), buffers, children, ..ArrayNode::default() };
     let owner: Owner = Arc::new(owners);
     let field = Field::new("", DataType::Struct(fields.into()), false).with_metadata(metadata.clone());
-    array_ready_at(node.export(&owner)?, Arc::new(field), readiness.cloned())
+    orders.extend(bits);
+    let readiness = if orders.is_empty() { readiness.cloned() } else { Readiness::joined(orders)? };
+    array_ready_at(node.export(&owner)?, Arc::new(field), readiness)
 }

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use super::chunk::{MatrixChunk, all_columns};
 use super::planned::decode_chunks;
 use crate::arrow::DeviceArray;
-use crate::column::{ColumnRef, Shared, decode_column, read_chunks, readiness_of};
+use crate::column::{ColumnRef, DecodedColumn, Shared, decode_column, read_chunks, readiness_of};
 use crate::convert::{ColumnChunk, ColumnTask, MatrixColumns, MatrixTask, what};
 use crate::error::{Remedy, Result};
 use crate::kernels::validity_placement;
@@ -92,11 +92,7 @@ impl<'a> PlannedValidity<'a> {
 ///
 /// # Errors
 /// As [`PlannedValidity::of_column`], before anything is decoded.
-pub(super) fn decode_validity(
-    spec: &Spec,
-    columns: &[ColumnRef<'_>],
-    copy: CopyMode,
-) -> Result<Option<Vec<DeviceArray>>> {
+pub(super) fn decode_validity(spec: &Spec, columns: &[ColumnRef<'_>], copy: CopyMode) -> Result<Option<DecodedColumn>> {
     plan_column(spec, columns, copy)?;
     let decoded = decode_column(spec, columns, &Options::default());
     decoded.map_err(|error| error.in_column(spec.field().name()))

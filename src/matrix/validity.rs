@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use crate::alloc::fallible;
-use crate::column::{Bitmap, require_host};
+use crate::column::{Bitmap, pack_on_device, require_host, require_row_bools, require_validity_on};
 use crate::convert::{pack_bools_into, split_rows};
 use crate::copy_log::{self, Copied};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
+use crate::kernels::{PackedBits, split_columns};
 use crate::tensor::Tensor;
 
 /// Which rows of which columns are valid.
@@ -26,15 +27,7 @@ impl Validity {
             return Bitmap::of_rows(valid, rows).map(Self::Rows);
         }
         require_host(valid.device(), "")?;
-        let extent = |axis: usize| valid.shape().get(axis).and_then(|extent| usize::try_from(*extent).ok());
-        if valid.dtype() != DType::Bool || valid.ndim() != 2 || (extent(0), extent(1)) != (Some(rows), Some(columns)) {
-            return Err(Error::argument(format!(
-                "validity must be one bool for each of the {rows} rows, or of shape ({rows}, {columns}), and is {} of \
-                 shape {:?}",
-                valid.dtype(),
-                valid.shape()
-            )));
-        }
+        require_element_bools(valid, rows, columns)?;
         let dense = rows < 2 || valid.strides().first() == Some(&1);
         let split = if dense { None } else { Some(split_rows(valid, threads, "validity split into columns")?) };
         let columns = 0..columns;
@@ -50,6 +43,64 @@ impl Validity {
             Self::Elements(bitmaps) => bitmaps.get(index).cloned(),
         }
     }
+}
+
+/// The validity of a device's columns, as bools there.
+#[derive(Debug)]
+pub(super) enum DeviceValidity {
+    /// The same bools in each.
+    Rows(Tensor),
+    /// Those of each column, dense.
+    Elements(Vec<Tensor>),
+}
+
+impl DeviceValidity {
+    /// The bools of a tensor with an element for each row, or for each column of each row, split into columns by a kernel, beside `values`.
+    ///
+    /// # Errors
+    /// If the tensor is no such, or on another device than the values, or memory cannot be had.
+    pub(super) fn split(valid: &Tensor, values: &Tensor, rows: usize, columns: usize) -> Result<Self> {
+        require_validity_on(values.device(), valid)?;
+        if valid.ndim() < 2 {
+            require_row_bools(valid, rows)?;
+            return Ok(Self::Rows(valid.clone()));
+        }
+        require_element_bools(valid, rows, columns)?;
+        let dense = rows < 2 || valid.strides().first() == Some(&1);
+        let split = if dense { None } else { Some(split_columns(valid, "validity split into columns")?) };
+        let columns = (0..columns).map(|column| split.as_ref().unwrap_or(valid).column(column));
+        columns.collect::<Result<_>>().map(Self::Elements)
+    }
+
+    /// Packs the bools to bits; `None` if there are no rows.
+    ///
+    /// # Errors
+    /// If memory cannot be had.
+    pub(super) fn pack(&self, rows: usize) -> Result<Option<PackedBits>> {
+        let columns = match self {
+            Self::Rows(valid) => std::slice::from_ref(valid),
+            Self::Elements(columns) => columns,
+        };
+        pack_on_device(columns, rows)
+    }
+
+    /// The number of the bits that belong to a column.
+    pub(super) fn column_of(&self, index: usize) -> usize {
+        if matches!(self, Self::Rows(_)) { 0 } else { index }
+    }
+}
+
+/// Refuses what is no bool tensor with an element for each column of each row.
+fn require_element_bools(valid: &Tensor, rows: usize, columns: usize) -> Result<()> {
+    let extent = |axis: usize| valid.shape().get(axis).and_then(|extent| usize::try_from(*extent).ok());
+    if valid.dtype() == DType::Bool && valid.ndim() == 2 && (extent(0), extent(1)) == (Some(rows), Some(columns)) {
+        return Ok(());
+    }
+    Err(Error::argument(format!(
+        "validity must be one bool for each of the {rows} rows, or of shape ({rows}, {columns}), and is {} of shape {:?}",
+        valid.dtype(),
+        valid.shape()
+    )))
 }
 
 /// The bitmaps of dense columns of bools, in one block.

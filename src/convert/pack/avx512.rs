@@ -14,6 +14,7 @@ use std::arch::x86_64::{
     _mm512_test_epi64_mask, _mm512_unpackhi_pd, _mm512_unpackhi_ps, _mm512_unpacklo_pd, _mm512_unpacklo_ps,
 };
 
+mod assembled_rows;
 mod load;
 mod shared_lines;
 
@@ -24,6 +25,7 @@ use super::select::UnalignedBits;
 use super::stream::{LINE, prefetch, prefetch_to_second};
 use super::transpose::Tiles;
 
+pub(super) use assembled_rows::{ASSEMBLED, AssembledRows};
 use load::{doubles, each_lane, singles, words};
 pub(super) use shared_lines::{Merges, SharedLines, shared_lines};
 

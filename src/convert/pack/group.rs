@@ -3,11 +3,13 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
+use super::bit_rows::write_bit_rows;
 use super::interleave::{Lanes, interleave_kernel};
 use super::isa::BLOCK_ROWS;
 use super::isa::Isa;
 use super::load::{LANES, Load};
 use super::loads::Loads;
+use super::select::UnalignedBits;
 use super::stream::{LINE, copy_past_the_cache};
 use super::target::Target;
 use super::transpose::{AHEAD, Line, Tiles, Turn, quads, transpose};
@@ -83,8 +85,67 @@ impl<'a> LaneGroup<'a> {
             // SAFETY: all clauses are promised in the same words; the addresses are those of these rows.
             return unsafe { self.pack_quads(&columns, first, out, scratch) };
         }
+        if self.lanes.len() > 1 && self.lanes.iter().all(|lane| lane.bits().is_some()) {
+            // SAFETY: `columns`, `room` and `isa` are promised, in the same words; the lanes are bits.
+            return unsafe { self.pack_bits(first, out, scratch) };
+        }
         // SAFETY: `columns`, `room`, `head` and `isa` are promised, in the same words.
         unsafe { self.pack_chunks(first, out, scratch) }
+    }
+
+    /// Like [`Self::pack`], lanes of [`Lane::bits`].
+    ///
+    /// # Safety
+    /// As [`Self::pack`].
+    unsafe fn pack_bits(&self, first: usize, out: Target, scratch: &mut Scratch) -> bool {
+        let (width, mut words) = (self.lanes.len(), [0; BLOCK_ROWS]);
+        let mut columns = [UnalignedBits::new(&[], 0); BLOCK_ROWS];
+        for (column, lane) in columns.iter_mut().zip(self.lanes) {
+            *column = lane.bits().unwrap_or(*column);
+        }
+        let columns = columns.get(..width).unwrap_or(&[]);
+        let dense = out.stride() == width;
+        for row in (0..out.count()).step_by(BLOCK_ROWS) {
+            for (word, column) in words.iter_mut().zip(columns) {
+                *word = column.word(first + row);
+            }
+            // Each row is written with other bytes behind it, up to a line: the next rows have so many, and overwrite them.
+            let has_room = (out.count() - row) * width >= (BLOCK_ROWS - 1) * width + LINE;
+            let out = out.part(row..out.count().min(row + BLOCK_ROWS));
+            if dense && has_room && !self.stream {
+                // SAFETY: `room`: the rest of the rows, which nobody else uses and which are written after these, have the
+                // bytes of 63 rows and a line. A line has at most 64 columns; `isa` is promised.
+                unsafe { write_bit_rows(self.isa, &mut words, width, out.start(), width) };
+                continue;
+            }
+            let rows = scratch.rows.as_mut_ptr().cast::<u8>();
+            let stride = if dense { width } else { LINE };
+            // SAFETY: `scratch.rows` has room for 64 rows of a line, and a line more. A line has at most 64 columns; `isa` is
+            // promised.
+            unsafe { write_bit_rows(self.isa, &mut words, width, rows, stride) };
+            // SAFETY: 64 rows of `width` bytes, `stride` bytes apart, were just put together in `rows`; `out` has at most 64.
+            unsafe { self.copy_rows(rows, stride, out) };
+        }
+        true
+    }
+
+    /// Copies rows of the group that were put together `stride` bytes apart: one after the other if those of `out` are.
+    ///
+    /// # Safety
+    /// From `rows` on there are as many as `out` has; `room` of [`Self::pack`] for these.
+    #[inline(always)]
+    unsafe fn copy_rows(&self, rows: *const u8, stride: usize, out: Target) {
+        let width = self.lanes.len() * self.size;
+        if out.stride() == width && stride == width {
+            // SAFETY: `out` has room for as many bytes as its rows have, one after the other, and so many are in `rows`.
+            unsafe { write(self.isa, rows, out.start(), out.count() * width, self.stream) };
+            return;
+        }
+        for row in 0..out.count() {
+            let (from, to) = (rows.wrapping_add(row * stride), out.start().wrapping_add(row * out.stride()));
+            // SAFETY: the row of `out` has room for the group, `width` bytes, and `rows` has as many, `stride` bytes apart.
+            unsafe { write(self.isa, from, to, width, self.stream) };
+        }
     }
 
     /// Returns the addresses of four adjacent columns that need no change; `None` for others.
@@ -288,17 +349,8 @@ impl<'a> LaneGroup<'a> {
                 // more.
                 unsafe { transpose(self.isa, tiled, &tiles) }
             };
-        if dense {
-            // SAFETY: `count` rows of `width` bytes were just put together in `rows`, one after the other, and `out`
-            // has room for as many.
-            unsafe { write(self.isa, rows, start, count * width, self.stream) };
-            return fits;
-        }
-        for row in 0..count {
-            let (from, to) = (rows.wrapping_add(row * LINE), start.wrapping_add(row * out.stride()));
-            // SAFETY: the row of `out` has room for the group, `width` bytes, and `rows` has a line for each.
-            unsafe { to.copy_from_nonoverlapping(from, width) };
-        }
+        // SAFETY: `count` rows of `width` bytes, `tiles.stride` bytes apart, were just put together in `rows`.
+        unsafe { self.copy_rows(rows, tiles.stride, out) };
         fits
     }
 

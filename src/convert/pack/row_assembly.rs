@@ -9,18 +9,18 @@ use super::{PackRefusal, Packer};
 use crate::alloc::HostBuffer;
 
 impl Packer<'_> {
-    /// Writes contiguous rows that are no whole lines: in registers those that these can merge, others by way of a buffer.
+    /// Writes contiguous rows that are no whole lines: views of 4 bytes with AVX-512 in a way of their own.
     ///
     /// # Safety
     /// As [`super::pack_rows`]; rows lie one after the other, and are a line long or longer.
     pub(super) unsafe fn sharing_lines(&self, first: usize, out: Target) -> Result<(), PackRefusal> {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: `columns`, `room` and `isa` are promised; rows are dense, and not shorter than a line.
-        let merged = unsafe { self.merged(first, out) }?;
+        let written = unsafe { self.views(first, out) }?;
         #[cfg(not(target_arch = "x86_64"))]
-        let merged = 0;
-        // SAFETY: `columns`, `room` and `isa` are promised for the rows behind the merged ones, which are as dense.
-        unsafe { self.waiting(first + merged, out.part(merged..out.count())) }
+        let written = 0;
+        // SAFETY: `columns`, `room` and `isa` are promised for the rows behind the written ones, which are as dense.
+        unsafe { self.waiting(first + written, out.part(written..out.count())) }
     }
 
     /// Writes contiguous rows. While non-temporal stores write one block, the columns of the next block are prefetched.

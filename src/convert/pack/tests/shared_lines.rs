@@ -9,9 +9,10 @@ fn views(count: usize) -> Vec<Column> {
 
 #[test]
 fn rows_of_every_width_and_place() {
-    let widths: Vec<usize> = if cfg!(miri) { vec![17] } else { (17..48).chain([50, 63, 155]).collect() };
+    let widths: Vec<usize> =
+        if cfg!(miri) { vec![17] } else { (17..49).chain([50, 63]).chain(79..97).chain([155]).collect() };
     for (number, count) in widths.into_iter().enumerate() {
-        // The fewest rows that registers merge, one row less, and rows behind the last tile.
+        // One row less than `views` takes, the fewest that it takes, and rows behind the last tile.
         for rows in if cfg!(miri) { &[80][..] } else { &[79, 80, 103] }.iter().copied() {
             let place = Place { before: number % 16, between: 0, stream: true, threads: 1 };
             check(&views(count), DType::Int32, rows, 0, place, 29);
@@ -19,15 +20,18 @@ fn rows_of_every_width_and_place() {
         }
     }
     for before in if cfg!(miri) { 1..2 } else { 0..16 } {
-        check(&views(21), DType::Int32, 96, 0, Place { before, between: 0, stream: true, threads: 1 }, 37);
+        for count in if cfg!(miri) { &[21][..] } else { &[20, 21, 81] }.iter().copied() {
+            check(&views(count), DType::Int32, 96, 0, Place { before, between: 0, stream: true, threads: 1 }, 37);
+        }
     }
 }
 
 #[test]
 fn rows_of_several_blocks_and_threads() {
     let rows = if cfg!(miri) { 150 } else { 3300 };
-    for (count, before, threads) in
-        [(17, 0, 1), (20, 3, 2), (37, 9, 1), (50, 4, 3)].into_iter().take(if cfg!(miri) { 1 } else { 4 })
+    for (count, before, threads) in [(17, 0, 1), (20, 3, 2), (37, 9, 1), (50, 4, 3), (82, 3, 2), (90, 9, 1), (97, 4, 3)]
+        .into_iter()
+        .take(if cfg!(miri) { 1 } else { 7 })
     {
         check(&views(count), DType::Int32, rows, 1, Place { before, between: 0, stream: true, threads }, 41);
     }
