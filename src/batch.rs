@@ -1,5 +1,7 @@
 //! Converts a record batch: every column to its own tensor.
 
+use std::borrow::Cow;
+
 use arrow_schema::FieldRef;
 
 use crate::arrow::DeviceArray;
@@ -12,11 +14,11 @@ use crate::transfer::{Facts, Unknowns};
 
 /// Converts columns, given with their positions. `runner` runs the last step of each. Hands each tensor on before the
 /// next is made; tensors on a device only once all are made. `settle` has the last word on the error of a column.
-pub(crate) fn each_tensor<'a, E: From<Error>>(
+pub(crate) fn each_tensor<'a, 'o, E: From<Error>>(
     field: &FieldRef,
     chunks: &[DeviceArray],
     columns: impl IntoIterator<Item = (usize, &'a FieldRef), IntoIter: Clone>,
-    options: impl Fn(&str) -> Options,
+    options: impl Fn(&str) -> Cow<'o, Options>,
     runner: &Runner<'_>,
     settle: impl Fn(Error) -> Error,
     mut take: impl FnMut(&'a FieldRef, Tensor) -> Result<(), E>,
@@ -49,10 +51,10 @@ pub(crate) fn each_tensor<'a, E: From<Error>>(
 ///
 /// # Errors
 /// When the memory is not what the array says, or the driver fails.
-fn read_columns<'a>(
+fn read_columns<'a, 'o>(
     chunk: &DeviceArray,
     columns: impl IntoIterator<Item = (usize, &'a FieldRef)>,
-    options: impl Fn(&str) -> Options,
+    options: impl Fn(&str) -> Cow<'o, Options>,
 ) -> Result<Option<Facts>> {
     let Some(readiness) = chunk.readiness() else { return Ok(None) };
     let mut unknowns = Unknowns::default();

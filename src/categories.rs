@@ -135,6 +135,23 @@ impl Categories {
         }
     }
 
+    /// Returns the code of an array's value, as [`Categories::code`]; `None` if the array does not have it.
+    #[inline(always)]
+    pub(crate) fn code_at<'a, S: Slots<'a>>(&self, slots: S, slot: usize) -> Option<i32> {
+        if !S::HAS_BLOCKS {
+            return slots.key(slot).map(|key| self.code(key));
+        }
+        // Most values are short, and most are categories.
+        let short = slots.block(slot).and_then(|(block, bytes)| self.vocabulary.table.find_short(block, bytes));
+        short.or_else(|| self.code_of_key(slots, slot))
+    }
+
+    // Apart, so that the loop over short values keeps its registers.
+    #[inline(never)]
+    fn code_of_key<'a>(&self, slots: impl Slots<'a>, slot: usize) -> Option<i32> {
+        slots.key(slot).map(|key| self.code(key))
+    }
+
     /// Whether a value was looked up that is no category, and such values are an error: only then codes may be negative.
     pub(crate) fn has_unknown(&self) -> bool {
         self.unknown.is_none() && !self.unknowns().texts.is_empty()
@@ -306,7 +323,7 @@ mod tests {
         impl Visit for All<'_> {
             type Out = Vec<i32>;
             fn visit<'b>(self, slots: impl Slots<'b>) -> Vec<i32> {
-                (0..self.1).map(|slot| self.0.code(slots.key(slot).unwrap())).collect()
+                (0..self.1).map(|slot| self.0.code_at(slots, slot).unwrap()).collect()
             }
         }
         visit(&values.to_data(), All(categories, values.len())).unwrap()
@@ -358,6 +375,40 @@ mod tests {
         let uuids = array(FixedSizeBinaryArray::try_from_iter([b"0123", b"4567"].into_iter()).unwrap());
         let categories = Categories::new(uuids.slice(1, 1)).unwrap();
         assert_eq!(codes(&categories.unknown(9), &uuids), [9, 0]);
+        // Shorter than a block, one as long, and longer: the last values have fewer bytes behind their start.
+        for width in [1, 15, 16, 17, 40] {
+            let values = (0..6_u8).map(|value| vec![value; width]);
+            let column = FixedSizeBinaryArray::try_from_iter(values).unwrap();
+            let categories = Categories::new(array(column.slice(2, 4))).unwrap().unknown(-5);
+            assert_eq!(codes(&categories, &column), [-5, -5, 0, 1, 2, 3], "{width}");
+        }
+    }
+
+    #[test]
+    fn short_values_are_found_by_the_sixteen_bytes_at_their_start() {
+        struct Short<'a>(&'a Categories, usize);
+        impl Visit for Short<'_> {
+            type Out = Vec<Option<i32>>;
+            fn visit<'b>(self, slots: impl Slots<'b>) -> Vec<Option<i32>> {
+                let table = &self.0.vocabulary.table;
+                let found = |slot| slots.block(slot).and_then(|(block, bytes)| table.find_short(block, bytes));
+                (0..self.1).map(found).collect()
+            }
+        }
+        let texts: Vec<&str> = (0..20).map(|length| &"abcdefghijklmnopqrst"[..length]).collect();
+        let numbers = FixedSizeBinaryArray::try_from_iter((0..6_u8).map(|value| [value; 4])).unwrap();
+        // The shortest values are found: up to 16 bytes of texts, 12 in a view, and none with fewer than 16 from its start on.
+        for (values, most) in [
+            (array(StringArray::from(texts.clone())), 17),
+            (array(LargeStringArray::from(texts.clone())), 17),
+            (array(StringViewArray::from(texts)), 13),
+            (array(numbers), 3),
+        ] {
+            let categories = Categories::new(values.clone()).unwrap();
+            let found = visit(&values.to_data(), Short(&categories, values.len())).unwrap();
+            let count = i32::try_from(values.len()).unwrap();
+            assert!(found.into_iter().eq((0..count).map(|code| (code < most).then_some(code))), "{values:?}");
+        }
     }
 
     #[test]

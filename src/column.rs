@@ -16,9 +16,14 @@ use arrow_schema::FieldRef;
 pub(crate) use chunk_ref::{ColumnRef, columns, readiness_of, refuse_counted, require_host};
 pub(crate) use host_reads::{add_unknowns, read_nulls, refuse_known};
 pub(crate) use in_turn::in_turn;
-pub(crate) use planned::{PlannedColumn, Shared, decode_column, read_chunks, shared_dictionary, with_planned};
+pub(crate) use planned::{
+    DecodedColumn, PlannedColumn, Shared, decode_column, read_chunks, shared_dictionary, with_planned,
+};
 pub(crate) use runner::{Runner, by, run_here, unless_quick};
-pub(crate) use to_arrow::{Bitmap, ColumnNode, as_requested, column_node, row_validity};
+pub(crate) use to_arrow::{
+    Bitmap, ColumnNode, as_requested, column_node, compared_on_host, form_in, pack_on_device, placement,
+    require_row_bools, require_validity_on, row_validity,
+};
 #[cfg(feature = "python")]
 pub(crate) use to_arrow::{check_requested, check_to_arrow, plan_to_arrow};
 pub use to_arrow::{to_arrow, to_arrow_as};

@@ -140,12 +140,12 @@ impl Conversion {
     /// Tells which elements of the only result are valid: a bool tensor of its shape. Nulls of a row are nulls in each of its columns,
     /// and a null list makes all its elements null.
     ///
-    /// It is a copy, made in one pass over the bitmaps. Columns of a matrix may be of any type with one element a row, strings included;
-    /// dtypes and null policies do not count.
+    /// It is a copy, made in one pass over the bitmaps. Columns of a matrix may be of any type, strings included. Fixed-size lists, and lists
+    /// with a length, have a bool for each element. Other options of columns do not count.
     ///
     /// # Errors
-    /// Where columns are selected, and the data is no struct; where a column does not exist, or has rows of more than one element or of
-    /// structs; when copies are not allowed, the memory is neither the host's nor reached through CUDA, or memory cannot be had.
+    /// Where columns are selected, and the data is no struct; where a column does not exist, or has rows of structs; for a list of another
+    /// length; when copies are not allowed, the memory is neither the host's nor reached through CUDA, or memory cannot be had.
     ///
     /// ```
     /// use arrow_array::Int8Array;
@@ -342,7 +342,8 @@ impl Conversion {
         match &self.selection {
             Selection::Each(columns) => {
                 let selected = self.index.select(field, columns.as_deref())?;
-                let of = |column: &str| self.of(column);
+                let each = self.of_each();
+                let of = |column: &str| each.of(column);
                 let take = |column: &FieldRef, tensor| take(column.name(), tensor);
                 each_tensor(field, chunks, selected, of, run.runner, settle, take)
             }

@@ -17,8 +17,9 @@ pub(crate) use results::{explain_result, explain_spec};
 pub(crate) use unread::explain_stream;
 
 use crate::arrow::DeviceArray;
-use crate::column::{check_types, require_host, to_arrow};
+use crate::column::{check_types, placement, to_arrow};
 use crate::error::Result;
+use crate::kernels::has_kernel;
 use crate::plan::{ChunkSize, Placement, Plan};
 use crate::ragged::{is_rows, plan_parts, plan_schema};
 use crate::spec::{CopyMode, MatrixOptions, Options, ResultKind, ResultSpec, Spec, select};
@@ -87,19 +88,20 @@ pub(crate) fn explain_tensor(tensor: &Tensor, options: impl Fn(&str) -> Options)
     let options = options(form.field.name());
     let mut row = ReportRow { device: tensor.device(), ..ReportRow::new(&form.field) };
     row.fill(|row| {
-        require_host(tensor.device(), form.field.name())?;
-        Plan::to_arrow(&form, tensor.is_aligned(), false, options.copy, Placement::Host)?;
+        let (device, own) = (tensor.device(), placement(tensor.device()));
+        let gathered = Plan::to_arrow(&form, tensor.is_aligned(), false, options.copy, own)?;
         let spec = Spec::new(&form.field, &options)?;
         row.describe(&spec);
-        if let Some(rows) = row.shape.first_mut() {
-            *rows = i64::try_from(plan.rows).ok();
-        }
         // The column that it becomes has no nulls, and is aligned and nobody else's.
         let chunk = ChunkSize::without_nulls(plan.rows);
         let copy = if options.copy == CopyMode::Always { CopyMode::IfNeeded } else { options.copy };
         let of_own = options.clone().copy(copy).writable(false);
-        let converted = Plan::new(&spec, &[chunk], &of_own, Placement::Host)?;
+        let own = if own == Placement::Host || has_kernel(&spec) { own } else { Placement::Views(device) };
+        let converted = Plan::new(&spec, &[chunk], &of_own, own)?;
+        row.take_column(&gathered);
+        let by_kernel = row.kernel;
         row.take_column(&converted);
+        row.kernel |= by_kernel;
         row.steps.splice(0..0, plan.steps.iter().map(|step| step.action.to_string()));
         row.bytes = plan.bytes.saturating_add(converted.bytes);
         Ok(())

@@ -231,7 +231,7 @@ impl Plan {
         }
     }
 
-    /// The plan for a tensor that becomes a column with `validity` as its bitmap. Kernels do nothing but pack bools to bits.
+    /// The plan for a tensor that becomes a column with `validity` as its bitmap.
     ///
     /// # Errors
     /// When a copy would be needed under [`CopyMode::Never`] or where nothing makes one.
@@ -261,9 +261,8 @@ impl Plan {
         }
         // A bitmap beside host memory would be on another device.
         let has_room = !validity || placement.device().is_some_and(|device| device.device_type() == DLDeviceType::CUDA);
-        let is_packed = has_room && plan.steps.iter().all(|step| step.action == Action::Pack);
         if let Placement::Kernels(device) = placement
-            && !is_packed
+            && !has_room
         {
             plan.placement = Placement::Views(device);
         }

@@ -11,6 +11,8 @@ mod origin;
 mod output;
 mod shape;
 mod slices;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::sync::Arc;
@@ -378,10 +380,16 @@ impl Tensor {
         Self { codes: other.codes.clone(), ..self }
     }
 
-    /// Returns whether elements may not be codes of the dictionary: those of nulls, or those that another library
+    /// Returns the same tensor, a copy of `other` that nobody else can write to: its codes need a comparison with their dictionary only
+    /// if those of `other` do.
+    pub(crate) fn with_trust_of(self, other: &Self) -> Self {
+        Self { read_only: other.read_only, lent: other.lent, ..self }
+    }
+
+    /// Returns whether there is a dictionary that elements may not be codes of: those of nulls, or those that another library
     /// wrote.
     pub(crate) fn codes_may_be_beyond(&self) -> bool {
-        !self.read_only || self.lent || self.codes.as_ref().is_some_and(|codes| !codes.all_valid)
+        self.codes.as_ref().is_some_and(|codes| !self.read_only || self.lent || !codes.all_valid)
     }
 
     /// Returns the owner, which keeps the memory alive.
@@ -447,47 +455,5 @@ impl fmt::Debug for Tensor {
             .field("read_only", &self.read_only)
             .field("copied", &self.copied)
             .finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Returns a tensor of int32 over an array that outlives its readers.
-    pub(super) fn tensor(data: *mut u8, shape: &[i64], strides: &[i64]) -> Result<Tensor> {
-        let layout = (Dims::from_slice(shape), Dims::from_slice(strides));
-        let parts = TensorParts::of_host(data, DType::Int32, layout, Arc::new(()));
-        // SAFETY: tests read elements only of tensors over a live array.
-        unsafe { Tensor::from_parts(parts) }
-    }
-
-    #[test]
-    fn odd_strides_of_short_dimensions_are_normalised() {
-        let start = std::ptr::dangling_mut::<u32>().cast();
-        assert_eq!(tensor(start, &[1, 4], &[i64::MIN, 1]).unwrap().strides(), [4, 1]);
-        assert_eq!(tensor(start, &[0, 4], &[i64::MAX, -7]).unwrap().strides(), [4, 1]);
-        assert!(tensor(std::ptr::null_mut(), &[0, 4], &[0, 0]).unwrap().as_ptr().is_null());
-    }
-
-    #[test]
-    fn layouts_that_cannot_be_are_refused() {
-        let start = std::ptr::dangling_mut::<u32>().cast();
-        for (shape, strides) in [
-            (&[-1_i64][..], &[1_i64][..]),
-            (&[2, -3, 0], &[1, 1, 1]),
-            (&[2], &[1, 1]),
-            (&[2], &[i64::MAX]),
-            (&[2], &[i64::MIN]),
-            (&[2], &[-2]),
-            (&[i64::MAX], &[1]),
-            (&[i64::MAX, 2], &[0, 0]),
-            (&[2, 2, 2, 2], &[i64::MIN, i64::MIN, i64::MAX, i64::MAX]),
-            (&[i64::MAX, i64::MAX, 0], &[0, 0, 0]),
-        ] {
-            assert!(tensor(start, shape, strides).is_err(), "{shape:?} {strides:?}");
-        }
-        assert!(tensor(std::ptr::null_mut(), &[1], &[1]).is_err());
-        assert!(tensor(std::ptr::null_mut(), &[], &[]).is_err());
     }
 }

@@ -20,31 +20,16 @@ use half::f16;
 use support::arrow::{field, list, shared};
 use support::cast::Value::{self, Float, Int};
 use support::cast::{bytes_of_integer, is_nan, range, reference};
-
-/// The dtypes that Arrow columns of plain numbers and bools have.
-const SOURCES: [DType; 12] = [
-    DType::Bool,
-    DType::Int8,
-    DType::Int16,
-    DType::Int32,
-    DType::Int64,
-    DType::UInt8,
-    DType::UInt16,
-    DType::UInt32,
-    DType::UInt64,
-    DType::Float16,
-    DType::Float32,
-    DType::Float64,
-];
+use support::column::DTYPES;
 
 fn targets() -> Vec<DType> {
-    SOURCES.into_iter().chain([DType::BFloat16]).collect()
+    DTYPES.into_iter().chain([DType::BFloat16]).collect()
 }
 
 /// Values of a dtype at which casts change their mind: the ends of every range, halves, ties, and what is no number.
 fn values(dtype: DType) -> Vec<Value> {
     let mut integers: Vec<i128> = vec![-1, 0, 1, 2, 3, 2047, 2049, 65_503, 65_504, 65_519, 65_520];
-    for other in SOURCES.into_iter().filter(|dtype| dtype.kind() != Kind::Float) {
+    for other in DTYPES.into_iter().filter(|dtype| dtype.kind() != Kind::Float) {
         let (low, high) = range(other);
         integers.extend([low - 1, low, low + 1, high - 1, high, high + 1]);
     }
@@ -121,7 +106,7 @@ fn array(dtype: DType, values: &[Value], nulls: Option<NullBuffer>) -> ArrayRef 
 
 #[test]
 fn every_cast_of_every_boundary_value_is_exact_or_rounded_or_refused_with_its_row() {
-    for from in SOURCES {
+    for from in DTYPES {
         for to in targets() {
             for value in values(from) {
                 // Row 3 of five; the other rows hold zero, which fits everywhere.
@@ -155,7 +140,7 @@ fn every_cast_of_every_boundary_value_is_exact_or_rounded_or_refused_with_its_ro
 
 #[test]
 fn junk_in_null_slots_fails_no_cast() {
-    for from in SOURCES {
+    for from in DTYPES {
         for to in targets() {
             let Some(junk) = values(from).into_iter().find(|value| reference(*value, to).is_none()) else { continue };
             let zero = if from.kind() == Kind::Float { Float(0.0) } else { Int(0) };

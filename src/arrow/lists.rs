@@ -419,6 +419,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn integers_are_read_inside_their_number_alone() {
+        let (narrow, wide) = ([1_i32, -2, 3, 4], [1_i64, -2, 3]);
+        // SAFETY: two of four integers.
+        let of_32_bits = unsafe { Ints::new(narrow.as_ptr().cast(), false, 2) };
+        // SAFETY: two of three integers.
+        let of_64_bits = unsafe { Ints::new(wide.as_ptr().cast(), true, 2) };
+        for (ints, dtype) in [(of_32_bits, DType::Int32), (of_64_bits, DType::Int64)] {
+            assert_eq!([0, 1, 2].map(|index| ints.get(index)), [1, -2, 0]);
+            assert!(ints.dtype() == dtype && ints.is_aligned());
+        }
+        // Four bytes further, 32-bit integers are aligned and 64-bit integers are not.
+        for (wide_ints, aligned) in [(false, true), (true, false)] {
+            // SAFETY: one integer of 64 bits, or of 32, from the second half of the first one on.
+            let ints = unsafe { Ints::new(wide.as_ptr().cast::<u8>().wrapping_add(4), wide_ints, 1) };
+            assert_eq!(ints.is_aligned(), aligned);
+        }
+    }
+
+    #[test]
     fn rows_stay_inside_the_items_whoever_changes_the_offsets() {
         for has_lengths in [false, true] {
             let (offsets, lengths) = ([0, 2, 3].map(AtomicI32::new), [2, 1].map(AtomicI32::new));

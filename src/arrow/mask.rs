@@ -226,7 +226,26 @@ pub(crate) fn count_bits(bytes: &[u8], offset: usize, length: usize) -> usize {
 }
 
 fn count_ones(bytes: &[u8], offset: usize, length: usize) -> usize {
-    UnalignedBitChunk::new(bytes, offset, length).count_ones()
+    let chunk = UnalignedBitChunk::new(bytes, offset, length);
+    let ends = [chunk.prefix(), chunk.suffix()].into_iter().flatten();
+    ends.fold(ones_of(chunk.chunks()), |ones, end| ones + end.count_ones() as usize)
+}
+
+/// Counts the set bits of words.
+fn ones_of(words: &[u64]) -> usize {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if is_x86_feature_detected!("popcnt") {
+        // SAFETY: the processor has the instruction, as was just asked.
+        return unsafe { ones_by_instruction(words) };
+    }
+    words.iter().map(|word| word.count_ones() as usize).sum()
+}
+
+/// As [`ones_of`]: the target alone has no instruction for it.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[target_feature(enable = "popcnt")]
+fn ones_by_instruction(words: &[u64]) -> usize {
+    words.iter().map(|word| word.count_ones() as usize).sum()
 }
 
 /// Clears `count` bits from bit `start` on.

@@ -435,10 +435,10 @@ impl<'a> Leaf<'a> {
     /// Returns what a plan needs to know of this chunk on a device, as far as the arrays tell without their memory.
     pub(crate) fn chunk_on_device(&self, spec: &Spec) -> ChunkSize {
         // Values may be null where their codes are not.
-        let is_told = spec.decoded().is_some() || self.has_plain_dictionary();
+        let is_gathered = spec.decoded().is_some();
+        let is_told = is_gathered || self.has_plain_dictionary();
         let may_be_null = |values: DictionaryValues| values.validity.is_some() || !is_told;
         let has_null_values = self.gathered_values().is_some_and(may_be_null);
-        let is_gathered = spec.decoded().is_some();
         let nulls = self.known_nulls().filter(|_| !has_null_values);
         let chunk = self.chunk(spec, nulls.unwrap_or(self.elements));
         ChunkSize {

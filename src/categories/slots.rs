@@ -8,8 +8,15 @@ use super::value_kind::Key;
 
 /// The values of an array by slot; null slots have any value.
 pub(crate) trait Slots<'a>: Copy {
+    /// Whether [`Slots::block`] returns any.
+    const HAS_BLOCKS: bool = true;
+
     /// Returns the value of a slot; `None` if the array does not have it.
     fn key(self, slot: usize) -> Option<Key<'a>>;
+
+    /// Returns sixteen bytes that start with those of a value, the first one lowest, and how many are the value's: perhaps more than
+    /// sixteen. `None` where a value is no bytes, or fewer follow its start.
+    fn block(self, slot: usize) -> Option<(u128, usize)>;
 }
 
 /// What is done with the slots of an array: compiled for each layout.
@@ -60,9 +67,16 @@ impl<'a, T: ArrowNativeType> IntSlots<'a, T> {
 }
 
 impl<'a, T: ArrowNativeType + Into<i128>> Slots<'a> for IntSlots<'a, T> {
+    const HAS_BLOCKS: bool = false;
+
     #[inline(always)]
     fn key(self, slot: usize) -> Option<Key<'a>> {
         self.0.get(slot).map(|value| Key::Int((*value).into()))
+    }
+
+    #[inline(always)]
+    fn block(self, _: usize) -> Option<(u128, usize)> {
+        None
     }
 }
 
@@ -85,7 +99,20 @@ impl<'a, T: ArrowNativeType> Slots<'a> for TextSlots<'a, T> {
         let ([start, end], _) = self.offsets.get(slot..)?.split_first_chunk()?;
         self.bytes.get(start.as_usize()..end.as_usize()).map(Key::Bytes)
     }
+
+    #[inline(always)]
+    fn block(self, slot: usize) -> Option<(u128, usize)> {
+        let ([start, end], _) = self.offsets.get(slot..)?.split_first_chunk()?;
+        let (start, end) = (start.as_usize(), end.as_usize());
+        let block = self.bytes.get(start..)?.first_chunk()?;
+        Some((u128::from_le_bytes(*block), end.checked_sub(start)?))
+    }
 }
+
+/// Bytes of a view.
+const VIEW: usize = size_of::<u128>();
+/// The longest value that a view holds itself, behind its length.
+const INLINE: usize = 12;
 
 #[derive(Clone, Copy)]
 struct ViewSlots<'a> {
@@ -93,13 +120,19 @@ struct ViewSlots<'a> {
 }
 
 impl<'a> Slots<'a> for ViewSlots<'a> {
+    #[inline(always)]
+    fn block(self, slot: usize) -> Option<(u128, usize)> {
+        let start = self.data.offset().checked_add(slot)?.checked_mul(VIEW)?;
+        let view = u128::from_le_bytes(*self.data.buffers().first()?.as_slice().get(start..)?.first_chunk()?);
+        let length = usize::try_from(ByteView::from(view).length).ok()?;
+        // A view holds short values behind their length.
+        (length <= INLINE).then_some((view >> u32::BITS, length))
+    }
+
     fn key(self, slot: usize) -> Option<Key<'a>> {
-        const WIDTH: usize = size_of::<u128>();
-        /// The longest value that a view holds itself, behind its length.
-        const INLINE: usize = 12;
         let buffers = self.data.buffers();
-        let start = self.data.offset().checked_add(slot)?.checked_mul(WIDTH)?;
-        let view = buffers.first()?.as_slice().get(start..)?.first_chunk::<WIDTH>()?;
+        let start = self.data.offset().checked_add(slot)?.checked_mul(VIEW)?;
+        let view = buffers.first()?.as_slice().get(start..)?.first_chunk::<VIEW>()?;
         let place = ByteView::from(u128::from_le_bytes(*view));
         let length = usize::try_from(place.length).ok()?;
         if length <= INLINE {
@@ -119,6 +152,12 @@ struct FixedSlots<'a> {
 }
 
 impl<'a> Slots<'a> for FixedSlots<'a> {
+    #[inline(always)]
+    fn block(self, slot: usize) -> Option<(u128, usize)> {
+        let start = self.offset.checked_add(slot)?.checked_mul(self.width)?;
+        Some((u128::from_le_bytes(*self.bytes.get(start..)?.first_chunk()?), self.width))
+    }
+
     fn key(self, slot: usize) -> Option<Key<'a>> {
         let start = self.offset.checked_add(slot)?.checked_mul(self.width)?;
         self.bytes.get(start..start.checked_add(self.width)?).map(Key::Bytes)

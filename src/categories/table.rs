@@ -1,4 +1,4 @@
-//! A hash table from the values of a vocabulary to their positions: open addressing, filled once.
+//! A hash table from the values of a vocabulary to their positions, filled once: buckets of eight, found by a byte of the hash.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -14,9 +14,11 @@ pub(super) struct CategoryTable {
     kind: ValueKind,
     /// Random, so that no data is made to collide.
     seed: [u64; 2],
-    /// A power of two of places, at least twice as many as values.
-    places: Vec<Place>,
+    /// A power of two of them, with at least twice as many places as there are values.
+    buckets: Vec<Bucket>,
     mask: usize,
+    /// Of each value.
+    marks: Vec<Mark>,
     /// Where each value ends in `bytes`; none of integers.
     ends: Vec<usize>,
     bytes: Vec<u8>,
@@ -24,23 +26,34 @@ pub(super) struct CategoryTable {
     dense: Option<Dense>,
 }
 
-/// Where a value may be; empty if the position is negative.
-#[derive(Clone, Copy)]
-struct Place {
-    mark: Mark,
-    position: i32,
+/// Positions of values, in a cache line.
+#[derive(Clone, Copy, Default)]
+#[repr(align(64))]
+struct Bucket {
+    /// A byte for each position, the first one lowest: seven bits of the hash of its value under a set bit, or 0 where there is none.
+    tags: u64,
+    positions: [u32; PLACES],
 }
 
-/// What two values are compared by first. Equal marks are equal values, but for texts beyond [`SHORT`] bytes.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
+/// The positions of a bucket: as many as bytes of a word.
+const PLACES: usize = 8;
+/// The lowest and the highest bit of each byte of a word.
+const LOW: u64 = 0x0101_0101_0101_0101;
+const HIGH: u64 = 0x8080_8080_8080_8080;
+
+/// The part of a value that look-ups compare first. Equal marks are equal values, but for texts beyond [`SHORT`] bytes.
+#[derive(Clone, Copy, PartialEq, Eq)]
 struct Mark {
     /// The whole value, if it is short or an integer; else its hash.
     words: (u64, u64),
+    /// The length of the value in bytes; [`INTEGER`] for an integer.
     bytes: usize,
 }
 
 /// The most bytes that two words hold: most names of categories.
 const SHORT: usize = 16;
+/// The bytes of the mark of an integer: no text is as long.
+const INTEGER: usize = usize::MAX;
 
 /// The positions of integers that are near each other, from the lowest one on; negative where there is none.
 struct Dense {
@@ -72,24 +85,26 @@ impl CategoryTable {
         }
         let too_many = || Error::argument("the categories are more than memory can hold");
         let count = data.len();
-        let size = count.checked_mul(2).and_then(usize::checked_next_power_of_two).ok_or_else(too_many)?;
-        let mut places = fallible::with_room(size)?;
-        places.extend(std::iter::repeat_n(Place { mark: Mark::default(), position: EMPTY }, size));
+        // At most half of all places are used, so that few buckets are full.
+        let size = count.div_ceil(PLACES / 2).checked_next_power_of_two().ok_or_else(too_many)?;
+        let mut buckets = fallible::with_room(size)?;
+        buckets.extend(std::iter::repeat_n(Bucket::default(), size));
+        let marks = fallible::with_room(count)?;
         let random = RandomState::new();
         let seed = [random.hash_one(0), random.hash_one(1)];
         let (ends, ints) = match kind {
             ValueKind::Int => (Vec::new(), fallible::with_room(count)?),
             _ => (fallible::with_room(count)?, Vec::new()),
         };
-        let empty =
-            Self { kind, seed, places, mask: size.saturating_sub(1), ends, bytes: Vec::new(), ints, dense: None };
+        let (mask, bytes) = (size.saturating_sub(1), Vec::new());
+        let empty = Self { kind, seed, buckets, mask, marks, ends, bytes, ints, dense: None };
         let none = || Error::internal("a vocabulary of a type without values");
         let mut table = visit(data, Fill(empty, count)).ok_or_else(none)??;
         table.dense = Dense::of(&table.ints)?;
         Ok(table)
     }
 
-    /// What the values are.
+    /// Returns the kind of all values.
     pub(super) fn kind(&self) -> ValueKind {
         self.kind
     }
@@ -108,30 +123,56 @@ impl CategoryTable {
         if let (Some(dense), Key::Int(value)) = (&self.dense, key) {
             return dense.find(value);
         }
-        let (mark, hash) = self.mark(key);
-        let place = self.places.get(self.place(key, mark, hash))?;
-        (place.position >= 0).then_some(place.position)
+        let mark = self.mark(key);
+        let is_whole = mark.bytes <= SHORT || mark.bytes == INTEGER;
+        self.position(mark, |position| is_whole || self.value(position) == Some(key))
     }
 
-    /// The index of the place that has a value, or of the empty one where it would be.
-    #[inline]
-    fn place(&self, key: Key<'_>, mark: Mark, hash: u64) -> usize {
-        // The lower bits are as random as the others.
-        let mut at = usize::try_from(hash & u64::from(u32::MAX)).unwrap_or(0) & self.mask;
-        while let Some(place) = self.places.get(at) {
-            let is_equal = || mark.bytes <= SHORT || self.value(place.position) == Some(key);
-            if place.position < 0 || (place.mark == mark && is_equal()) {
-                break;
+    /// Returns the position of a text of so many bytes, the first of `block`; `None` if it is not found, or not as short as a block.
+    #[inline(always)]
+    pub(super) fn find_short(&self, block: u128, bytes: usize) -> Option<i32> {
+        let (low, high) = halves(block);
+        let (low_kept, high_kept) = KEPT.get(bytes)?;
+        let mark = Mark { words: (low & low_kept, high & high_kept), bytes };
+        self.position(mark, |_| true)
+    }
+
+    /// The position of the value that has this mark and is equal.
+    #[inline(always)]
+    fn position(&self, mark: Mark, is_equal: impl Fn(usize) -> bool) -> Option<i32> {
+        let hash = self.hash(mark);
+        let (mut at, tag) = (self.first_bucket(hash), u64::from(tag_of(hash)));
+        loop {
+            let bucket = self.buckets.get(at)?;
+            let others = bucket.tags ^ tag.wrapping_mul(LOW);
+            // Bytes that are 0 have their highest bit set here, and perhaps others above them.
+            let mut equal = others.wrapping_sub(LOW) & !others & HIGH;
+            while equal != 0 {
+                let position = *bucket.positions.get(place_of(equal))?;
+                // No platform of this crate has narrower addresses.
+                let position = position as usize;
+                if self.marks.get(position) == Some(&mark) && is_equal(position) {
+                    return i32::try_from(position).ok();
+                }
+                equal &= equal.wrapping_sub(1);
+            }
+            if bucket.tags & HIGH != HIGH {
+                return None;
             }
             at = at.wrapping_add(1) & self.mask;
         }
-        at
+    }
+
+    /// The bucket in which the values of a hash are first.
+    #[inline(always)]
+    fn first_bucket(&self, hash: u64) -> usize {
+        // The lower bits are as random as the others.
+        usize::try_from(hash & u64::from(u32::MAX)).unwrap_or(0) & self.mask
     }
 
     /// The value at a position.
     #[inline]
-    fn value(&self, position: i32) -> Option<Key<'_>> {
-        let position = usize::try_from(position).ok()?;
+    fn value(&self, position: usize) -> Option<Key<'_>> {
         if self.kind == ValueKind::Int {
             return self.ints.get(position).map(|value| Key::Int(*value));
         }
@@ -143,20 +184,28 @@ impl CategoryTable {
     }
 
     fn insert(&mut self, key: Key<'_>, position: usize) -> Result<()> {
-        let (mark, hash) = self.mark(key);
-        let at = self.place(key, mark, hash);
-        let place = self.places.get_mut(at).ok_or_else(|| Error::internal("a hash table without places"))?;
-        if place.position >= 0 {
+        if let Some(known) = self.find(key) {
             let value = match key {
                 Key::Int(value) => value.to_string(),
                 Key::Bytes(bytes) if self.kind == ValueKind::Text => format!("{:?}", String::from_utf8_lossy(bytes)),
                 Key::Bytes(bytes) => format!("b\"{}\"", bytes.escape_ascii()),
             };
-            return Err(Error::argument(format!("category {position} is {value}, as category {} is", place.position))
+            return Err(Error::argument(format!("category {position} is {value}, as category {known} is"))
                 .remedy_is("name each category once"));
         }
-        let position = i32::try_from(position).map_err(|_| Error::internal("a position beyond int32"))?;
-        *place = Place { mark, position };
+        let position = u32::try_from(position).map_err(|_| Error::internal("a position beyond its type"))?;
+        let mark = self.mark(key);
+        let (hash, full) = (self.hash(mark), || Error::internal("a hash table without room"));
+        let mut at = self.first_bucket(hash);
+        // At least half of all places are free.
+        while self.buckets.get(at).is_some_and(|bucket| bucket.tags & HIGH == HIGH) {
+            at = at.wrapping_add(1) & self.mask;
+        }
+        let bucket = self.buckets.get_mut(at).ok_or_else(full)?;
+        let place = place_of(!bucket.tags & HIGH);
+        *bucket.positions.get_mut(place).ok_or_else(full)? = position;
+        bucket.tags |= u64::from(tag_of(hash)) << (8 * place);
+        fallible::push(&mut self.marks, mark)?;
         match key {
             Key::Int(value) => fallible::push(&mut self.ints, value),
             Key::Bytes(bytes) => {
@@ -167,25 +216,31 @@ impl CategoryTable {
         }
     }
 
-    /// The mark of a value, and its hash.
+    /// The mark of a value.
     #[inline]
-    fn mark(&self, key: Key<'_>) -> (Mark, u64) {
+    fn mark(&self, key: Key<'_>) -> Mark {
         let [first, second] = self.seed;
-        let (words, bytes) = match key {
-            Key::Int(value) => (halves(value.cast_unsigned()), SHORT),
-            Key::Bytes(text) if text.len() <= SHORT => (tail(text), text.len()),
+        match key {
+            Key::Int(value) => Mark { words: halves(value.cast_unsigned()), bytes: INTEGER },
+            Key::Bytes(text) if text.len() <= SHORT => Mark { words: padded(text), bytes: text.len() },
             Key::Bytes(text) => {
                 let (blocks, rest) = text.as_chunks::<SHORT>();
                 let state = blocks.iter().fold(first, |state, block| {
                     let (low, high) = halves(u128::from_le_bytes(*block));
                     fold(state ^ low, second ^ high)
                 });
-                let (low, high) = tail(rest);
-                ((fold(state ^ low, second ^ high), 0), text.len())
+                let (low, high) = padded(rest);
+                Mark { words: (fold(state ^ low, second ^ high), 0), bytes: text.len() }
             }
-        };
-        let length = u64::try_from(bytes).unwrap_or(u64::MAX).wrapping_mul(MIXER);
-        (Mark { words, bytes }, fold(words.0 ^ first ^ length, words.1 ^ second))
+        }
+    }
+
+    /// The hash of a mark.
+    #[inline(always)]
+    fn hash(&self, mark: Mark) -> u64 {
+        let [first, second] = self.seed;
+        let length = u64::try_from(mark.bytes).unwrap_or(u64::MAX).wrapping_mul(MIXER);
+        fold(mark.words.0 ^ first ^ length, mark.words.1 ^ second)
     }
 }
 
@@ -212,6 +267,34 @@ impl Dense {
     }
 }
 
+/// The byte of a hash that its value's place has: bits that choose no bucket.
+#[inline(always)]
+fn tag_of(hash: u64) -> u8 {
+    let [.., highest] = hash.to_le_bytes();
+    highest | 0x80
+}
+
+/// The byte of the lowest bit that is set.
+#[inline(always)]
+fn place_of(bits: u64) -> usize {
+    // No platform has addresses of fewer than 16 bits.
+    usize::try_from(bits.trailing_zeros() / u8::BITS).unwrap_or(PLACES)
+}
+
+/// The masks that keep the first bytes of a block, as two words: one for each number of bytes.
+#[expect(clippy::indexing_slicing, reason = "the compiler evaluates it")]
+const KEPT: [(u64, u64); SHORT + 1] = {
+    let mut kept = [(0, 0); SHORT + 1];
+    let mut bytes = 1;
+    while bytes <= SHORT {
+        let (low, high) = kept[bytes - 1];
+        kept[bytes] = if bytes <= SHORT / 2 { (low << 8 | 0xff, high) } else { (low, high << 8 | 0xff) };
+        bytes += 1;
+    }
+    kept
+};
+
+#[inline(always)]
 fn halves(word: u128) -> (u64, u64) {
     let bytes = word.to_le_bytes();
     let half = |half: Option<&[u8; 8]>| half.map_or(0, |half| u64::from_le_bytes(*half));
@@ -219,21 +302,45 @@ fn halves(word: u128) -> (u64, u64) {
 }
 
 /// Both halves of the product, one on the other: each bit of it depends on all bits of both.
-#[inline]
+#[inline(always)]
 fn fold(a: u64, b: u64) -> u64 {
     let (low, high) = halves(u128::from(a).wrapping_mul(u128::from(b)));
     low ^ high
 }
 
-/// At most [`SHORT`] bytes as two words, which differ for different bytes of one length.
+/// At most [`SHORT`] bytes and zeros behind them, as two words.
 #[inline]
-fn tail(bytes: &[u8]) -> (u64, u64) {
+fn padded(bytes: &[u8]) -> (u64, u64) {
+    // The first and the last of them may overlap: the last ones are shifted to where they are.
+    let bits = |bytes: usize| u32::try_from(bytes.saturating_mul(8)).unwrap_or(u64::BITS);
     if let (Some(first), Some(last)) = (bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {
-        return (u64::from_le_bytes(*first), u64::from_le_bytes(*last));
+        let high = u64::from_le_bytes(*last).checked_shr(bits(SHORT.saturating_sub(bytes.len()))).unwrap_or(0);
+        return (u64::from_le_bytes(*first), high);
     }
     if let (Some(first), Some(last)) = (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
-        return (u32::from_le_bytes(*first).into(), u32::from_le_bytes(*last).into());
+        let (low, high) = (u64::from(u32::from_le_bytes(*first)), u64::from(u32::from_le_bytes(*last)));
+        return (low | high.checked_shl(bits(bytes.len().saturating_sub(4))).unwrap_or(0), 0);
     }
     let at = |index: usize| u64::from(bytes.get(index).copied().unwrap_or(0));
     (at(0) | at(1) << 8 | at(2) << 16, 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_bytes_are_padded_with_zeros() {
+        let bytes: Vec<u8> = (1..=40).collect();
+        for start in 0..4 {
+            for length in 0..=SHORT {
+                let mut block = [0; SHORT];
+                block[..length].copy_from_slice(&bytes[start..start + length]);
+                assert_eq!(padded(&bytes[start..start + length]), halves(u128::from_le_bytes(block)), "{length}");
+                let longer = u128::from_le_bytes(bytes[start..start + SHORT].try_into().unwrap());
+                let (low, high) = KEPT[length];
+                assert_eq!(u128::from_le_bytes(block), longer & (u128::from(high) << 64 | u128::from(low)));
+            }
+        }
+    }
 }

@@ -59,12 +59,22 @@ impl<'a> ColumnRef<'a> {
         self.array.len()
     }
 
-    /// The column with its runs, or its dictionary's values, written out.
+    /// The lists of the column as fixed-size lists over the same items; `None` if their items do not follow each other.
+    pub(crate) fn dense(&self, spec: &Spec) -> Result<Option<DeviceArray>> {
+        require_host(self.array.device(), spec.field().name())?;
+        match self.column {
+            None => convert::dense(self.array, spec),
+            Some(index) => convert::dense(&self.array.column(index)?, spec),
+        }
+    }
+
+    /// The column with its runs, or its dictionary's values, written out in memory of its own, also where another thread has
+    /// changed the lists since they were found not to follow each other.
     pub(crate) fn decode(&self, spec: &Spec, field: &FieldRef) -> Result<DeviceArray> {
         require_host(self.array.device(), spec.field().name())?;
         match self.column {
-            None => convert::decode(self.array, spec, field),
-            Some(index) => convert::decode(&self.array.column(index)?, spec, field),
+            None => convert::decode_apart(self.array, spec, field),
+            Some(index) => convert::decode_apart(&self.array.column(index)?, spec, field),
         }
     }
 }

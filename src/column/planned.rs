@@ -161,24 +161,60 @@ pub(crate) fn read_chunks<'a>(spec: &Spec, columns: &[ColumnRef<'a>]) -> Result<
     columns.iter().map(chunk).collect()
 }
 
-/// The chunks of a column with runs, or a dictionary's values, written out; `None` where they are read as they are stored.
+/// The chunks of a column that are read in place of the stored ones.
+#[derive(Debug)]
+pub(crate) struct DecodedColumn {
+    /// The chunks: decoded, or as fixed-size lists over the stored items.
+    pub(crate) chunks: Vec<DeviceArray>,
+    /// The spec by which they are read; `None`: the column's, which decodes.
+    pub(crate) spec: Option<Spec>,
+}
+
+/// The chunks of a column with runs, or a dictionary's values, written out, or lists of one length as fixed-size lists; `None` where they
+/// are read as they are stored.
 ///
 /// # Errors
-/// When no copy is allowed, before anything is decoded; of data on a device, unless kernels decode it where they convert.
+/// When no copy is allowed, before anything is decoded; for a list of another length; of data on a device, unless kernels decode it where
+/// they convert.
 pub(crate) fn decode_column(
     spec: &Spec,
     columns: &[ColumnRef<'_>],
     options: &Options,
-) -> Result<Option<Vec<DeviceArray>>> {
+) -> Result<Option<DecodedColumn>> {
     let Some(field) = spec.decoded() else { return Ok(None) };
     if let Some(readiness) = readiness_of(columns) {
         return if gathers_on(spec, readiness.device()) { Ok(None) } else { Err(refuse_decoding(spec, readiness)) };
+    }
+    if let Some(dense) = dense_column(spec, columns)? {
+        return Ok(Some(dense));
     }
     if options.copy == CopyMode::Never {
         let size = |chunk: &ColumnRef<'_>| ChunkSize::without_nulls(chunk.rows());
         Plan::new(spec, &columns.iter().map(size).collect::<Vec<_>>(), options, Placement::Host)?;
     }
-    columns.iter().map(|chunk| chunk.decode(spec, field)).collect::<Result<Vec<_>>>().map(Some)
+    let chunks = in_order(columns, |chunk| chunk.decode(spec, field).map(Some))?;
+    Ok(chunks.map(|chunks| DecodedColumn { chunks, spec: None }))
+}
+
+/// Chunks of lists whose items follow each other, as fixed-size lists; `None` if those of a chunk do not, or the items are decoded.
+fn dense_column(spec: &Spec, columns: &[ColumnRef<'_>]) -> Result<Option<DecodedColumn>> {
+    let Some(own) = spec.of_dense_lists() else { return Ok(None) };
+    let chunks = in_order(columns, |chunk| chunk.dense(spec))?;
+    Ok(chunks.map(|chunks| DecodedColumn { chunks, spec: Some(own) }))
+}
+
+/// What `make` makes of each chunk, up to the first of which it makes nothing: then `None`. Rows in errors count from the first chunk.
+fn in_order(
+    columns: &[ColumnRef<'_>],
+    make: impl Fn(&ColumnRef<'_>) -> Result<Option<DeviceArray>>,
+) -> Result<Option<Vec<DeviceArray>>> {
+    let mut before = 0_usize;
+    let made = columns.iter().map(|chunk| {
+        let made = make(chunk).map_err(|error| error.behind(before)).transpose();
+        before = before.saturating_add(chunk.rows());
+        made
+    });
+    made.collect::<Option<Result<Vec<_>>>>().transpose()
 }
 
 /// Calls `work` with the planned column, decoded where it has to be.
@@ -193,7 +229,9 @@ pub(crate) fn with_planned<R>(
 ) -> Result<R> {
     match decode_column(spec, chunks, options)? {
         None => work(PlannedColumn::new(spec, chunks, options)?),
-        Some(decoded) => work(PlannedColumn::new(spec, &columns(&decoded), options)?),
+        Some(decoded) => {
+            work(PlannedColumn::new(decoded.spec.as_ref().unwrap_or(spec), &columns(&decoded.chunks), options)?)
+        }
     }
 }
 

@@ -16,8 +16,8 @@ use crate::cuda::is_cuda;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Remedy, Result};
-use crate::kernels;
-use crate::plan::{Placement, Plan, needs_copy, refused_copy};
+use crate::kernels::{self, PackedBits, moved};
+use crate::plan::{Placement, Plan, refused_copy};
 use crate::spec::{CopyMode, Element, NullPolicy, Options, TensorField};
 use crate::stream_order::Readiness;
 use crate::tensor::{Owner, Tensor};
@@ -48,22 +48,79 @@ pub fn to_arrow(tensor: &Tensor, valid: Option<&Tensor>, copy: CopyMode) -> Resu
 fn array_of(tensor: &Tensor, form: TensorField, valid: Option<&Tensor>, copy: CopyMode) -> Result<DeviceArray> {
     let (plan, rows) = (plan(tensor, &form, valid.is_some(), copy)?, form.rows);
     let on_device = valid.filter(|_| !tensor.device().is_cpu());
+    on_device.map(|valid| require_validity_on(tensor.device(), valid)).transpose()?;
     let bitmap = match on_device {
         None => valid.map(|valid| Bitmap::of_rows(valid, rows)).transpose()?,
-        // Codes are compared on the host, but for those of null rows.
-        Some(valid) if tensor.codes_may_be_beyond() => {
-            let there = Transfer::to(Device::CPU, "validity of codes that are compared with their dictionary");
-            Some(Bitmap::of_rows(&tensor_to_device(valid, &there)?, rows)?)
-        }
+        Some(valid) if tensor.codes_may_be_beyond() => Some(Bitmap::of_rows(&compared_on_host(valid)?, rows)?),
         Some(_) => None,
     };
-    let column = column_node(tensor, form, &plan, bitmap)?;
-    let column = match on_device {
-        Some(valid) => column.with_device_bitmap(tensor.device(), valid, rows)?,
-        None => column,
-    };
+    let mut column = column_node(tensor, form, &plan, bitmap)?;
+    if let Some(valid) = on_device {
+        require_row_bools(valid, rows)?;
+        if let Some(bits) = pack_on_device(std::slice::from_ref(valid), rows)? {
+            column = column.with_device_bitmap(&bits, 0);
+            column.readiness = Readiness::joined(column.readiness.into_iter().chain([bits.readiness]))?;
+        }
+    }
     let ColumnNode { node, field, owner, readiness } = column;
     array_ready_at(node.export(&owner)?, field, readiness)
+}
+
+/// The validity of codes of a device that the host compares with their dictionary: those of null rows may be anything.
+///
+/// # Errors
+/// When the copy to the host fails.
+pub(crate) fn compared_on_host(valid: &Tensor) -> Result<Tensor> {
+    tensor_to_device(valid, &Transfer::to(Device::CPU, "validity of codes that are compared with their dictionary"))
+}
+
+/// Refuses bools that are not where the values are.
+///
+/// # Errors
+/// With both devices.
+pub(crate) fn require_validity_on(values: Device, valid: &Tensor) -> Result<()> {
+    if valid.device() == values {
+        return Ok(());
+    }
+    let reason = format!("the values are on {values}, and their validity is on {}", valid.device());
+    Err(Error::argument(reason).remedy_is("move the validity to the device of the values"))
+}
+
+/// Packs columns of bools, each a tensor of `rows` elements that [`require_validity_on`] let pass, by kernels; `None` if there are no rows.
+/// Nobody counts the nulls.
+///
+/// # Errors
+/// When memory cannot be had.
+pub(crate) fn pack_on_device(columns: &[Tensor], rows: usize) -> Result<Option<PackedBits>> {
+    let dense = |valid: &Tensor| match valid.is_row_major() {
+        true => Ok(valid.clone()),
+        false => moved(valid, "strided validity gathered"),
+    };
+    let columns = columns.iter().map(dense).collect::<Result<Vec<_>>>()?;
+    if rows == 0 {
+        return Ok(None);
+    }
+    let readiness = Readiness::joined(columns.iter().filter_map(Tensor::readiness).cloned())?;
+    let readiness = readiness.ok_or_else(|| Error::internal("validity on a device without an order"))?;
+    let starts: Vec<_> = columns.iter().map(|valid| valid.as_ptr().addr()).collect();
+    let bits = kernels::pack_bits(&readiness, &starts, rows)?;
+    columns.iter().for_each(|valid| record_packed(valid, "validity packed to bits"));
+    Ok(Some(bits))
+}
+
+/// The form of a tensor as a column, some values of which may be in another one's type: bools of a device are packed there, those of the
+/// host with what a request needs to know of them.
+///
+/// # Errors
+/// When no Arrow type holds the dtype.
+pub(crate) fn form_in(tensor: &Tensor, requested: Option<&FieldRef>) -> Result<TensorField> {
+    if tensor.dtype() == DType::Bool && is_cuda(tensor.device()) {
+        let form = requested.map(|field| TensorField::new(DType::Bool, tensor.shape(), tensor.strides(), Some(field)));
+        if let Some(form) = form.transpose()?.filter(|form| form.element == Element::Bits) {
+            return Ok(form);
+        }
+    }
+    tensor.arrow_form()
 }
 
 /// The plan for a tensor as an array of this form.
@@ -83,8 +140,8 @@ pub(crate) fn plan_to_arrow(tensor: &Tensor, copy: CopyMode) -> Result<Plan> {
     plan(tensor, &tensor.arrow_form()?, false, copy)
 }
 
-/// What does the steps for a tensor on this device: kernels pack bools there.
-fn placement(device: Device) -> Placement {
+/// What does the steps for a tensor on this device.
+pub(crate) fn placement(device: Device) -> Placement {
     match device {
         host if host.is_cpu() => Placement::Host,
         device if is_cuda(device) => Placement::Kernels(device),
@@ -162,39 +219,21 @@ pub(crate) struct ColumnNode {
 }
 
 impl ColumnNode {
-    /// The same column of a device, whose rows are null where a bool tensor there says so. Kernels pack it; nobody counts the nulls.
-    ///
-    /// # Errors
-    /// When the tensor is no such, or on another device; when memory cannot be had.
-    fn with_device_bitmap(mut self, device: Device, valid: &Tensor, rows: usize) -> Result<Self> {
-        require_row_bools(valid, rows)?;
-        let Some(bools) = valid.readiness().filter(|_| valid.device() == device) else {
-            let reason = format!("the values are on {device}, and their validity is on {}", valid.device());
-            return Err(Error::argument(reason).remedy_is("move the validity to the device of the values"));
-        };
-        if !valid.is_row_major() {
-            return Err(needs_copy(device, "strided validity gathered"));
-        }
-        if rows == 0 {
-            return Ok(self);
-        }
-        let start = valid.as_ptr().addr();
-        let (bits, own, written) = kernels::pack_bits(bools, &(start..start.saturating_add(rows)))?;
-        record_packed(valid, "validity packed to bits");
+    /// The same column of a device, with a column of `bits` there as its bitmap. The caller joins the order of both.
+    pub(crate) fn with_device_bitmap(mut self, bits: &PackedBits, index: usize) -> Self {
         if let Some(bitmap) = self.node.buffers.first_mut() {
-            *bitmap = bits;
+            *bitmap = bits.column(index);
         }
         self.node.null_count = None;
-        self.readiness = Readiness::joined(self.readiness.into_iter().chain([written]))?;
-        self.owner = Arc::new((own, self.owner));
+        self.owner = Arc::new((bits.owner.clone(), self.owner));
         if !self.field.is_nullable() {
             self.field = Arc::new(self.field.as_ref().clone().with_nullable(true));
         }
-        Ok(self)
+        self
     }
 }
 
-/// A tensor as a column of `form`, as `plan`, which was made of both, says; on a device nothing but bools is moved.
+/// A tensor as a column of `form`, as `plan`, which was made of both, says.
 ///
 /// # Errors
 /// When codes are none of their dictionary, or memory cannot be had.
@@ -207,15 +246,17 @@ pub(crate) fn column_node(
     // The field says in which order the elements lie: a copy keeps that order.
     let lying = if form.viewable && !tensor.is_row_major() { tensor.in_memory_order() } else { None };
     let tensor = lying.as_ref().unwrap_or(tensor);
-    let tensor = if plan.moves_values() { compact(tensor, &plan.reasons())? } else { tensor.clone() };
+    let tensor = match plan.moves_values() {
+        true => moved(tensor, &plan.reasons())?.with_trust_of(tensor),
+        false => tensor.clone(),
+    };
     let mut owner = tensor.owner().clone();
     let mut readiness = tensor.readiness().cloned();
     let mut values = if tensor.is_empty() { std::ptr::dangling() } else { tensor.as_ptr().cast_const() };
     if form.element == Element::Bits && !tensor.is_empty() {
         if let Some(bools) = &readiness {
-            let start = tensor.as_ptr().addr();
-            let (bits, own, written) = kernels::pack_bits(bools, &(start..start.saturating_add(tensor.len())))?;
-            (values, owner, readiness) = (bits, own, Some(written));
+            let bits = kernels::pack_bits(bools, &[tensor.as_ptr().addr()], tensor.len())?;
+            (values, owner, readiness) = (bits.column(0), bits.owner, Some(bits.readiness));
         } else {
             let (bits, _) = convert::pack_bools(tensor.peek_bytes()?)?;
             (values, owner) = (bits.as_ptr().cast_const(), Arc::new((bits, owner)));
@@ -273,12 +314,9 @@ pub fn to_arrow_as(
     requested: &FieldRef,
     copy: CopyMode,
 ) -> Result<DeviceArray> {
-    // Bools of a device are packed there; those of the host with what a request needs to know of them.
-    if tensor.dtype() == DType::Bool && is_cuda(tensor.device()) {
-        let form = TensorField::new(DType::Bool, tensor.shape(), tensor.strides(), Some(requested))?;
-        if form.element == Element::Bits {
-            return convert::request_field(&array_of(tensor, form, valid, copy)?, requested);
-        }
+    let form = form_in(tensor, Some(requested))?;
+    if form.element == Element::Bits {
+        return convert::request_field(&array_of(tensor, form, valid, copy)?, requested);
     }
     as_requested(&to_arrow(tensor, valid, copy)?, tensor.dtype(), valid, requested, copy)
 }
@@ -369,7 +407,7 @@ pub(crate) fn row_validity(valid: &Tensor, rows: usize) -> Result<(Vec<u8>, usiz
 }
 
 /// Refuses what is no bool tensor with an element for each row.
-fn require_row_bools(valid: &Tensor, rows: usize) -> Result<()> {
+pub(crate) fn require_row_bools(valid: &Tensor, rows: usize) -> Result<()> {
     if valid.dtype() != DType::Bool
         || usize::try_from(valid.shape().first().copied().unwrap_or(1)) != Ok(rows)
         || valid.ndim() > 1

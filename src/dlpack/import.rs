@@ -270,3 +270,44 @@ unsafe fn dims(start: *const i64, ndim: usize, name: &str) -> Result<Option<Dims
     let entries = unsafe { std::slice::from_raw_parts(start, ndim) };
     Ok(Some(Dims::from_slice(entries)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ffi::dlpack::{DLDevice, DLDeviceType};
+
+    #[test]
+    fn a_misaligned_struct_is_refused_before_it_is_read() {
+        fn at_one<M>() -> NonNull<M> {
+            NonNull::new(std::ptr::without_provenance_mut(1)).unwrap()
+        }
+        // SAFETY: nothing is read of a misaligned pointer, which the function has to find.
+        let versioned = unsafe { import_versioned(at_one()) };
+        // SAFETY: nothing is read of a misaligned pointer, which the function has to find.
+        let legacy = unsafe { import_legacy(at_one()) };
+        // SAFETY: nothing is read of a misaligned pointer, which the function has to find.
+        let adopted = unsafe { adopt_versioned(at_one(), release_directly, Ok::<Tensor, Error>) };
+        for result in [versioned, legacy, adopted] {
+            assert!(result.unwrap_err().reason().contains("misaligned"));
+        }
+    }
+
+    #[test]
+    fn a_tensor_has_at_most_64_dimensions() {
+        let mut extents = [1_i64; 65];
+        for (ndim, fits) in [(-1, false), (0, true), (63, true), (64, true), (65, false), (i32::MAX, false)] {
+            let tensor = DLTensor {
+                data: std::ptr::null_mut(),
+                device: DLDevice { device_type: DLDeviceType::CPU, device_id: 0 },
+                ndim,
+                dtype: DType::Int8.to_dlpack(),
+                shape: extents.as_mut_ptr(),
+                strides: std::ptr::null_mut(),
+                byte_offset: 0,
+            };
+            // SAFETY: as many extents as dimensions that are accepted.
+            let result = unsafe { shape(&tensor) };
+            assert_eq!(result.is_ok(), fits, "{ndim}: {result:?}");
+        }
+    }
+}

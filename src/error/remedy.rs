@@ -304,7 +304,7 @@ remedies! {
         "pass each of sources= as (source, rows) with its true number of rows, or sources=parquet_shards(paths)",
     }
     ShuffleBytes {
-        "pass a smaller buffer to Shuffle::new, or more Shuffle::bytes",
+        "pass a smaller buffer to Shuffle::new, or set a larger Shuffle::bytes",
         "pass a smaller shuffle_buffer=, or a larger shuffle_bytes=",
     }
     LanesForWorkers { lanes } {

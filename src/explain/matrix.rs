@@ -74,13 +74,13 @@ fn described(spec: &MatrixSpec, device: Device) -> (Vec<ReportRow>, ReportRow) {
 impl ReportRow {
     /// Sets what may be done to a column of a matrix.
     fn set_column_possible(&mut self, column: &Spec) {
-        self.error = self.set_possible(&column.possible_steps(&Options::default()), CopyMode::IfNeeded).err();
+        self.error = self.set_possible(&column.possible_steps_in_matrix(&Options::default()), CopyMode::IfNeeded).err();
     }
 }
 
 /// What may have to be done to make a matrix; what is done to its columns stands in their rows.
 fn possible_steps(spec: &MatrixSpec, is_own: bool) -> Vec<PossibleStep> {
-    let columns = || spec.columns().iter().flat_map(|(_, column)| column.possible_steps(&Options::default()));
+    let columns = || spec.columns().iter().flat_map(|(_, column)| column.possible_steps_in_matrix(&Options::default()));
     let changes = is_own || columns().any(|step| step.only_if.is_none());
     let mut steps: Vec<PossibleStep> = Vec::new();
     steps.extend(is_own.then(|| PossibleStep { text: Action::Private.to_string(), only_if: None }));

@@ -23,6 +23,8 @@ pub(crate) struct MatrixData {
     pub(crate) has_device_bitmaps: bool,
     /// Whether values of a dictionary on a device may be null, whose codes are filled or kept.
     pub(crate) has_null_values: bool,
+    /// The bytes that decoding would take for lists of one length that follow each other, and are read where they are.
+    pub(crate) shared_bytes: usize,
     /// Where the columns are.
     pub(crate) placement: Placement,
 }
@@ -61,6 +63,7 @@ impl Plan {
         }
         if spec.changes_elements() {
             spec.columns().iter().for_each(|(_, column)| plan.change_column(column));
+            plan.take_back_shared(data.shared_bytes);
         }
         if data.filled > 0 {
             let action = Action::Fill { nulls: data.filled, is_counted: !data.is_uncounted };
@@ -90,13 +93,17 @@ impl Plan {
         }
     }
 
-    /// The part that a column has in the plan of its matrix; `nulls` is what all its chunks together have.
-    pub(crate) fn of_matrix_column(&self, column: &Spec, nulls: ChunkSize) -> Self {
+    /// The part that a column has in the plan of its matrix; `nulls` is what all its chunks together have, of which `shared_rows` are lists
+    /// that follow each other.
+    pub(crate) fn of_matrix_column(&self, column: &Spec, nulls: ChunkSize, shared_rows: usize) -> Self {
         let elements = self.rows.saturating_mul(column.row_elements());
         let mut own = Self { rows: self.rows, elements, placement: self.placement, ..Self::default() };
         let bytes = elements.saturating_mul(column.dtype().itemsize());
         if self.is_copy() {
             own.change_column(column);
+            if shared_rows > 0 {
+                own.take_back_shared(shared_rows.saturating_mul(column.decoded_row_bytes()));
+            }
             own.fill(column, nulls.nulls, nulls.is_counted);
             // A matrix that is copied is packed at last.
             if let Some(last) = self.steps.last() {
@@ -147,6 +154,16 @@ impl Plan {
         }
     }
 
+    /// Takes so many bytes from the step that decodes, and the step too if no other bytes are decoded.
+    fn take_back_shared(&mut self, bytes: usize) {
+        let Some(at) = self.steps.iter().position(|step| bytes > 0 && step.action == Action::Decode) else { return };
+        self.bytes = self.bytes.saturating_sub(bytes);
+        match self.steps.get_mut(at).filter(|step| step.bytes > bytes) {
+            Some(step) => step.bytes -= bytes,
+            None => _ = self.steps.remove(at),
+        }
+    }
+
     /// Adds a step, or its bytes to the same one that is there.
     pub(super) fn push(&mut self, action: Action, bytes: usize, at_most: bool) {
         match self.steps.iter_mut().find(|step| step.action == action) {
@@ -182,6 +199,7 @@ mod tests {
         is_uncounted: false,
         has_device_bitmaps: false,
         has_null_values: false,
+        shared_bytes: 0,
         placement: Placement::Host,
     };
 

@@ -31,6 +31,7 @@ mod tests {
     use arrow_schema::{DataType, Field};
 
     use super::*;
+    use crate::spec::Options;
 
     #[test]
     fn decoded_values_count_by_their_width() {
@@ -48,7 +49,8 @@ mod tests {
             let ends = Arc::new(Field::new("run_ends", DataType::Int32, false));
             let runs = DataType::RunEndEncoded(ends, Arc::new(Field::new("values", values.clone(), true)));
             let plan = |data_type: &DataType, copy| {
-                let spec = Spec::of_validity(&Arc::new(Field::new("x", data_type.clone(), true))).unwrap();
+                let spec = Spec::of_validity(&Arc::new(Field::new("x", data_type.clone(), true)), &Options::default())
+                    .unwrap();
                 Plan::validity(&spec, 10, Placement::Host, copy)
             };
             let made = plan(&runs, CopyMode::IfNeeded).unwrap();

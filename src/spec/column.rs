@@ -9,7 +9,7 @@ use super::nulls::Nulls;
 use super::options::Options;
 #[cfg(feature = "python")]
 use super::possible::Undecided;
-use super::possible::{ABOVE_1, PossibleStep};
+use super::possible::{ABOVE_1, APART, PossibleStep};
 use super::value::{self, Element, Value, has_codes};
 use super::{CopyMode, NullPolicy};
 use crate::categories::Categories;
@@ -89,17 +89,19 @@ impl Spec {
         Ok(Self { dtype, nulls: Nulls::of(nulls, dtype)?, ..self })
     }
 
-    /// Returns the spec of a column's validity. Structs have none: they are columns themselves.
+    /// Returns the spec of a column's validity: of the options, only the length of lists counts. Structs have none: they are columns
+    /// themselves.
     ///
     /// # Errors
-    /// If the type is a struct, or list sizes overflow. Names the column.
-    pub(crate) fn of_validity(field: &FieldRef) -> Result<Self> {
+    /// If the type is a struct, list sizes overflow, or the length is not for this column. Names the column.
+    pub(crate) fn of_validity(field: &FieldRef, options: &Options) -> Result<Self> {
         let build = || {
+            check_length(field.data_type(), options)?;
             if let DataType::Struct(_) = field.data_type() {
                 return Err(Error::unsupported("a struct has a validity for each of its columns")
                     .remedy_is("ask for the validity of its columns"));
             }
-            let decoded = value::decoded_for_validity(field).map(Arc::new);
+            let decoded = value::decoded_for_validity(field, options).map(Arc::new);
             let value = Value::of_validity(decoded.as_ref().unwrap_or(field))?;
             Self::of_value(field, decoded, value, DType::Bool, Nulls::Kept)
         };
@@ -123,7 +125,7 @@ impl Spec {
                 let value = Value::of_validity(decoded)?;
                 Self::of_value(&self.field, Some(decoded.clone()), value, DType::Bool, Nulls::Kept)
             }
-            _ => Self::of_validity(&self.field),
+            _ => Self::of_validity(&self.field, &Options::default()),
         }
     }
 
@@ -156,6 +158,28 @@ impl Spec {
     #[must_use]
     pub(crate) fn decoded(&self) -> Option<&FieldRef> {
         self.decoded.as_ref()
+    }
+
+    /// Returns whether decoding is no more than to make fixed-size lists of lists that all have one length. Such lists need not be
+    /// decoded if their items follow each other.
+    #[must_use]
+    pub(crate) fn is_of_lists(&self) -> bool {
+        let decoded = self.decoded.as_ref().map(|field| field.data_type());
+        match (self.field.data_type(), decoded) {
+            (
+                DataType::List(own) | DataType::LargeList(own) | DataType::ListView(own) | DataType::LargeListView(own),
+                Some(DataType::FixedSizeList(item, _)),
+            ) => self.categories.is_none() && own.data_type() == item.data_type(),
+            _ => false,
+        }
+    }
+
+    /// Returns the spec of the same result from fixed-size lists, which lists of one length are if their items follow each other; `None`
+    /// if the items have to be decoded, or are no lists.
+    #[must_use]
+    pub(crate) fn of_dense_lists(&self) -> Option<Self> {
+        let field = self.decoded.clone().filter(|_| self.is_of_lists())?;
+        Some(Self { field, decoded: None, ..self.clone() })
     }
 
     /// Returns whether decoding is no more than to gather plain values of a dictionary or of runs, as they are.
@@ -225,13 +249,26 @@ impl Spec {
         self.element.is_cast_to(self.dtype)
     }
 
-    /// Lists the steps that data of this spec may need: `explain` of a schema.
+    /// Lists the steps that data of this spec may need, as a column by itself: `explain` of a schema.
     #[must_use]
     pub(crate) fn possible_steps(&self, options: &Options) -> Vec<PossibleStep> {
+        let mut steps = self.possible_steps_in_matrix(options);
+        if let Some(decoded) = steps.first_mut().filter(|_| self.is_of_lists()) {
+            decoded.only_if = Some(APART);
+        }
+        steps
+    }
+
+    /// Lists the steps that data of this spec may need as a column of a matrix.
+    #[must_use]
+    pub(crate) fn possible_steps_in_matrix(&self, options: &Options) -> Vec<PossibleStep> {
         let mut steps = Vec::new();
         let mut step = |text: String, only_if| steps.push(PossibleStep { text, only_if });
         match (&self.categories, &self.decoded) {
             (Some(categories), _) => step(encoding(categories.count()), None),
+            (None, Some(_)) if self.is_of_lists() => {
+                step("decoded, unless the lists follow each other".to_owned(), None)
+            }
             (None, Some(_)) => step("decoded".to_owned(), None),
             (None, None) => {}
         }
@@ -243,8 +280,15 @@ impl Spec {
         if self.is_cast() {
             step(format!("cast from {} to {}", self.element, self.dtype), None);
         }
-        if self.decoded.is_none() && (options.copy == CopyMode::Always || options.writable) {
-            step("memory of its own asked for".to_owned(), None);
+        if options.copy == CopyMode::Always || options.writable {
+            match &self.decoded {
+                None => step("memory of its own asked for".to_owned(), None),
+                // What is decoded is memory of its own already.
+                Some(_) if self.is_of_lists() => {
+                    step("memory of its own asked for, if the lists follow each other".to_owned(), None);
+                }
+                Some(_) => {}
+            }
         }
         if matches!(self.nulls, Nulls::Filled(_)) {
             step("nulls filled, if there are any".to_owned(), Some("values are null"));
@@ -257,11 +301,12 @@ impl Spec {
     /// # Errors
     /// As [`Undecided::new`].
     #[cfg(feature = "python")]
-    pub(super) fn require_view(&self, options: &Options) -> Result<()> {
+    pub(super) fn require_view(&self, options: &Options, is_in_matrix: bool) -> Result<()> {
         if options.copy != CopyMode::Never {
             return Ok(());
         }
-        let certain: Vec<_> = self.possible_steps(options).into_iter().filter(|step| step.only_if.is_none()).collect();
+        let steps = if is_in_matrix { self.possible_steps_in_matrix(options) } else { self.possible_steps(options) };
+        let certain: Vec<_> = steps.into_iter().filter(|step| step.only_if.is_none()).collect();
         Undecided::new(&certain, options.copy).map(drop).map_err(|error| error.in_column(self.field().name()))
     }
 

@@ -71,6 +71,20 @@ pub struct Conversion {
     pub threads: Option<NonZero<usize>>,
 }
 
+/// The options of each column, made once where no column has options of its own.
+pub(crate) struct EachOptions<'a> {
+    conversion: &'a Conversion,
+    all: Option<Options>,
+}
+
+impl EachOptions<'_> {
+    /// As [`Conversion::of`].
+    #[inline]
+    pub(crate) fn of(&self, column: &str) -> Cow<'_, Options> {
+        self.all.as_ref().map_or_else(|| Cow::Owned(self.conversion.of(column)), Cow::Borrowed)
+    }
+}
+
 impl Conversion {
     /// Sets [`Conversion::selection`].
     #[must_use]
@@ -155,6 +169,11 @@ impl Conversion {
         options
     }
 
+    /// The options of each of many columns.
+    pub(crate) fn of_each(&self) -> EachOptions<'_> {
+        EachOptions { conversion: self, all: (!self.is_by_column()).then(|| self.of("")) }
+    }
+
     /// The options of a column in a group.
     pub(crate) fn of_in(&self, name: &str, group: &Group, column: &str) -> Options {
         self.call().of(name, group).of_column(column, self.of(column))
@@ -214,13 +233,18 @@ impl Conversion {
         if let Selection::Whole(Some(_)) = &self.selection {
             self.refuse_columns(field)?;
         }
-        let by_column = self.dtype.is_by_column() || self.nulls.is_by_column();
-        let by_column = by_column || self.decimal.is_by_column() || self.dictionary.is_by_column();
-        let by_column = by_column || self.unit.is_by_column() || self.length.is_by_column();
-        if by_column || self.categories.is_by_column() {
+        if self.is_by_column() {
             return self.check_names(field);
         }
         Ok(())
+    }
+
+    /// Whether columns have options of their own.
+    fn is_by_column(&self) -> bool {
+        let by_column = self.dtype.is_by_column() || self.nulls.is_by_column();
+        let by_column = by_column || self.decimal.is_by_column() || self.dictionary.is_by_column();
+        let by_column = by_column || self.unit.is_by_column() || self.length.is_by_column();
+        by_column || self.categories.is_by_column()
     }
 
     /// Refuses columns that do not exist, of the selection and of options.
@@ -302,13 +326,19 @@ impl Conversion {
     /// The validity of a column, in the shape of its elements, or of the selected columns of a struct, as a matrix of bools.
     ///
     /// # Errors
-    /// As [`MatrixSpec::of_validity`] and [`Spec::of_validity`]; where columns are selected, and the data is no struct.
+    /// As [`MatrixSpec::of_validity`] and [`Spec::of_validity`]; where columns are selected, and the data is no struct; where a length is
+    /// for a column that does not exist.
     pub(crate) fn validity_of(&self, field: &FieldRef) -> Result<ResultSpec> {
+        if self.length.is_by_column() {
+            self.check_names(field)?;
+        }
         let kind = if is_struct(field) {
-            ResultKind::Validity(Arc::new(MatrixSpec::of_validity(field, self.remaining(field).as_deref())?))
+            let columns = self.remaining(field);
+            let spec = MatrixSpec::of_validity(field, columns.as_deref(), |column| self.of(column))?;
+            ResultKind::Validity(Arc::new(spec))
         } else {
             self.refuse_columns(field)?;
-            ResultKind::ColumnValidity { position: None, spec: Spec::of_validity(field)? }
+            ResultKind::ColumnValidity { position: None, spec: Spec::of_validity(field, &self.of(field.name()))? }
         };
         Ok(ResultSpec::new(kind))
     }

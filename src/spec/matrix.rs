@@ -4,6 +4,7 @@ use std::num::NonZero;
 
 use arrow_schema::{DataType, FieldRef};
 
+use super::list_lengths::check_length;
 use super::promotion::promote_all;
 use super::row_shape::{require_numbers, width};
 use super::temporal::is_temporal;
@@ -106,15 +107,23 @@ impl MatrixSpec {
         Ok(Self { field: field.clone(), columns, dtype, promoted, width, changes_elements })
     }
 
-    /// Returns the spec of these columns' validity: a bool for each element of a row.
+    /// Returns the spec of these columns' validity: a bool for each element of a row. `options` are those of a column, of which only the
+    /// length of lists counts.
     ///
     /// # Errors
-    /// If the field is no struct, a name does not exist or is not unique, or a column is a struct. Names the column.
-    pub(crate) fn of_validity(field: &FieldRef, columns: Option<&[String]>) -> Result<Self> {
+    /// If the field is no struct, a name does not exist or is not unique, a column is a struct, or has a length that is not for it. Names
+    /// the column.
+    pub(crate) fn of_validity(
+        field: &FieldRef,
+        columns: Option<&[String]>,
+        options: impl Fn(&str) -> Options,
+    ) -> Result<Self> {
         let selected = select(field, columns)?;
         refuse_repeated(columns)?;
         let column = |(position, column): (usize, &FieldRef)| {
-            let spec = Spec::of_validity(column).and_then(|spec| require_numbers(&spec).map(|()| spec));
+            let options = options(column.name());
+            check_length(column.data_type(), &options).map_err(|error| error.in_column(column.name()))?;
+            let spec = Spec::of_validity(column, &options).and_then(|spec| require_numbers(&spec).map(|()| spec));
             spec.map(|spec| (position, spec)).map_err(|error| error.remedy_is(Remedy::ValidityOfColumn))
         };
         let columns = all_or_errors(selected.into_iter().map(column))?;
@@ -370,15 +379,20 @@ mod tests {
     fn columns_of_any_type_have_a_validity_but_structs_and_bytes() {
         let codes = DataType::Dictionary(Box::new(DataType::Int8), Box::new(DataType::Utf8));
         let field = of(&[("a", DataType::Utf8), ("b", codes), ("c", DataType::Decimal128(5, 2)), ("d", MICROS)]);
-        let spec = MatrixSpec::of_validity(&field, Some(&["d".to_owned(), "a".to_owned(), "b".to_owned()])).unwrap();
+        let plain = |_: &str| Options::default();
+        let spec =
+            MatrixSpec::of_validity(&field, Some(&["d".to_owned(), "a".to_owned(), "b".to_owned()]), plain).unwrap();
         assert_eq!((spec.dtype(), spec.row_bytes(), spec.is_decoded()), (DType::Bool, 3, false));
         assert_eq!(spec.columns().iter().map(|(position, _)| *position).collect::<Vec<_>>(), [3, 0, 1]);
-        assert!(MatrixSpec::of_validity(&field, Some(&["a".to_owned(), "a".to_owned()])).is_err());
-        assert_eq!(MatrixSpec::of_validity(&of(&[]), None).unwrap().row_bytes(), 0);
+        assert!(MatrixSpec::of_validity(&field, Some(&["a".to_owned(), "a".to_owned()]), plain).is_err());
+        assert_eq!(MatrixSpec::of_validity(&of(&[]), None, plain).unwrap().row_bytes(), 0);
         let pairs = DataType::FixedSizeList(Arc::new(Field::new("item", DataType::Int8, true)), 2);
-        assert_eq!(MatrixSpec::of_validity(&of(&[("a", DataType::Int8), ("b", pairs)]), None).unwrap().width(), 3);
+        assert_eq!(
+            MatrixSpec::of_validity(&of(&[("a", DataType::Int8), ("b", pairs)]), None, plain).unwrap().width(),
+            3
+        );
         for nested in [DataType::FixedSizeBinary(1), of(&[("x", DataType::Int8)]).data_type().clone()] {
-            let error = MatrixSpec::of_validity(&of(&[("a", DataType::Int8), ("b", nested)]), None).unwrap_err();
+            let error = MatrixSpec::of_validity(&of(&[("a", DataType::Int8), ("b", nested)]), None, plain).unwrap_err();
             assert_eq!(error.column(), Some("b"));
             assert!(error.remedy().unwrap().contains("columns"), "{error}");
         }

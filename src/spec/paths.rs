@@ -86,10 +86,11 @@ impl Conversion {
     /// # Errors
     /// For paths that lead to no field; tells all of them.
     pub(crate) fn paths(&self, field: &FieldRef) -> Result<Option<Arc<PathColumns>>> {
+        if matches!(self.selection, Selection::Whole(None) | Selection::Each(None)) {
+            return Ok(None);
+        }
         let mut names = self.names_of_columns().chain(self.names_of_elements());
-        if !names.any(|name| name.contains('.'))
-            || matches!(self.selection, Selection::Whole(None) | Selection::Each(None))
-        {
+        if !names.any(|name| name.contains('.')) {
             return Ok(None);
         }
         let last = LAST.with_borrow(Clone::clone);

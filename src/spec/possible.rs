@@ -19,6 +19,7 @@ pub(crate) const JOINED: &str = "copied, unless all rows are in one aligned chun
 pub(crate) const CHUNKS: &str = "rows are not in one aligned chunk";
 pub(crate) const NULLS: &str = "values are null";
 pub(crate) const ABOVE_1: &str = "bytes are above 1";
+pub(crate) const APART: &str = "lists do not follow each other";
 pub(crate) const DICTIONARIES: &str = "chunks have different dictionaries";
 
 /// Adds, in front of these steps, the step that several chunks need, unless a step is certain anyway.

@@ -65,10 +65,10 @@ impl ResultSpec {
     #[cfg(feature = "python")]
     pub(crate) fn require_view(&self, copy: CopyMode, options: impl Fn(&str) -> Options) -> Result<()> {
         let required = match &self.kind {
-            ResultKind::Column { spec, options, .. } => spec.require_view(options),
+            ResultKind::Column { spec, options, .. } => spec.require_view(options, false),
             ResultKind::Validity(_) | ResultKind::ColumnValidity { .. } => refuse_validity(copy),
             ResultKind::Matrix(spec) => {
-                let column = |(_, column): &(usize, Spec)| column.require_view(&options(column.field().name()));
+                let column = |(_, column): &(usize, Spec)| column.require_view(&options(column.field().name()), true);
                 all_or_errors(spec.columns().iter().map(column)).map(drop)
             }
         };

@@ -375,8 +375,9 @@ pub(super) fn with_leaf(field: &Field, leaf: &DataType) -> Field {
     }
 }
 
-/// Like [`decoded`], but for validity alone: a type without a fixed size, such as strings, counts as one bit per row.
-pub(super) fn decoded_for_validity(field: &Field) -> Option<Field> {
+/// Like [`decoded`], but for validity alone: of the options only the length of lists counts, and a type without a fixed size, such as
+/// strings, counts as one bit per row.
+pub(super) fn decoded_for_validity(field: &Field, options: &Options) -> Option<Field> {
     fn bits(data_type: &DataType) -> DataType {
         match data_type {
             DataType::FixedSizeList(item, size) => {
@@ -387,7 +388,7 @@ pub(super) fn decoded_for_validity(field: &Field) -> Option<Field> {
             _ => DataType::Boolean,
         }
     }
-    let decoded = decoded(field, &Options::default())?;
+    let decoded = decoded(field, &Options { length: options.length, ..Options::default() })?;
     let data_type = bits(decoded.data_type());
     Some(decoded.with_data_type(data_type))
 }

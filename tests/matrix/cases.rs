@@ -134,9 +134,9 @@ pub(crate) fn cases() -> impl Strategy<Value = Case> {
     ];
     let columns = prop_oneof![
         8 => vec((select(&KINDS[..]), select(policies.to_vec())), 1..7),
-        2 => (select(&KINDS[..]), select(policies.to_vec()), 1..40_usize).prop_map(|(kind, nulls, count)| vec![(kind, nulls); count]),
+        2 => (select(&KINDS[..]), select(policies.to_vec()), 1..if cfg!(miri) { 10 } else { 40_usize }).prop_map(|(kind, nulls, count)| vec![(kind, nulls); count]),
     ];
-    let rows = prop_oneof![6 => 0..40_usize, 1 => 500..1500_usize];
+    let rows = prop_oneof![6 => 0..if cfg!(miri) { 9 } else { 40_usize }, 1 => if cfg!(miri) { 65..90 } else { 500..1500_usize }];
     let chunks = vec((rows, 0..11_usize, select(vec![0, 0, 2, 9])), 0..4);
     let dtypes = vec![
         None,

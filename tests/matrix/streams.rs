@@ -25,30 +25,32 @@ fn stream(batches: impl Iterator<Item = DeviceArray> + Send + 'static) -> Device
 
 #[test]
 fn batches_are_let_go_of_as_they_are_packed() {
+    const ROWS: i32 = if cfg!(miri) { 3 } else { 1000 };
+    const BATCHES: i32 = if cfg!(miri) { 40 } else { 200 };
     let most = Arc::new(AtomicUsize::new(0));
     let (counted, mut alive) = (most.clone(), Vec::<Weak<dyn Array>>::new());
-    let batches = (0..200).map(move |number| {
-        let column: ArrayRef = Arc::new(Int32Array::from_iter_values(number * 1000..(number + 1) * 1000));
+    let batches = (0..BATCHES).map(move |number| {
+        let column: ArrayRef = Arc::new(Int32Array::from_iter_values(number * ROWS..(number + 1) * ROWS));
         alive.push(Arc::downgrade(&column));
         let held = alive.iter().filter(|column| column.strong_count() > 0).count();
         counted.fetch_max(held, Ordering::Relaxed);
-        let other: ArrayRef = Arc::new(Float64Array::from(vec![0.5; 1000]));
+        let other: ArrayRef = Arc::new(Float64Array::from(vec![0.5; ROWS as usize]));
         let columns = [("a", column, true), ("b", other, true)];
         DeviceArray::from_record_batch(&RecordBatch::try_from_iter_with_nullable(columns).unwrap()).unwrap()
     });
     let matrix = Conversion::default().read_tensor(&mut stream(batches)).unwrap();
-    assert_eq!((matrix.shape(), matrix.dtype()), (&[200_000_i64, 2][..], DType::Float64));
+    assert_eq!((matrix.shape(), matrix.dtype()), (&[i64::from(ROWS * BATCHES), 2][..], DType::Float64));
     assert!(matrix.as_slice::<f64>().unwrap().chunks(2).enumerate().all(|(row, pair)| pair == [row as f64, 0.5]));
     // An eighth of the result, and the batch at hand.
     let most = most.load(Ordering::Relaxed);
-    assert!((1..=200 / 8 + 2).contains(&most), "{most} batches at once");
+    assert!((1..=BATCHES as usize / 8 + 2).contains(&most), "{most} batches at once");
 }
 
 #[test]
 fn of_batches_without_rows_one_is_held() {
     let most = Arc::new(AtomicUsize::new(0));
     let (counted, mut alive) = (most.clone(), Vec::<Weak<dyn Array>>::new());
-    let batches = (0..100).map(move |_| {
+    let batches = (0..if cfg!(miri) { 10 } else { 100 }).map(move |_| {
         let column: ArrayRef = Arc::new(Int32Array::from(Vec::<i32>::new()));
         alive.push(Arc::downgrade(&column));
         let held = alive.iter().filter(|column| column.strong_count() > 0).count();

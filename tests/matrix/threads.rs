@@ -10,6 +10,9 @@ use crate::cases::{Case, Kind, assert_error, assert_same, expected};
 use crate::support::arrow::{field, shared};
 use crate::support::reference::read;
 
+/// Threads are worth less where Miri interprets them.
+const FEWER: usize = if cfg!(miri) { 1000 } else { 1 };
+
 #[test]
 fn parts_on_several_threads_make_one_matrix() {
     let case = |order: MemoryOrder, seed| Case {
@@ -18,7 +21,7 @@ fn parts_on_several_threads_make_one_matrix() {
             .map(|kind| (kind, NullPolicy::Fill(Scalar::Int(1))))
             .collect(),
         // Chunks end inside the parts of threads, and parts inside chunks.
-        chunks: vec![(70_001, 3, 9), (0, 0, 0), (17, 1, 2), (120_000, 0, 0)],
+        chunks: vec![(70_001 / FEWER, 3, 9), (0, 0, 0), (17, 1, 2), (120_000 / FEWER, 0, 0)],
         dtype: Some(DType::Float64),
         order,
         seed,
@@ -39,20 +42,20 @@ fn the_lowest_row_that_misfits_is_told_whichever_thread_finds_it() {
     let chunk = |misfits: &[usize]| {
         let column = |misfit: Option<&usize>| -> ArrayRef {
             let value = |row| if Some(&row) == misfit { i64::MAX } else { 1 };
-            Arc::new(arrow_array::Int64Array::from_iter_values((0..200_000).map(value)))
+            Arc::new(arrow_array::Int64Array::from_iter_values((0..200_000 / FEWER).map(value)))
         };
         let named = [("a", column(misfits.first())), ("b", column(misfits.get(1)))];
         let fields = named.map(|(name, column)| (Arc::new(Field::new(name, DataType::Int64, true)), column));
         let array = StructArray::from(fields.to_vec());
         shared(&array, &field("", array.data_type().clone()))
     };
-    let misfitting = chunk(&[150_000, 60_000]);
+    let misfitting = chunk(&[150_000 / FEWER, 60_000 / FEWER]);
     let fitting = chunk(&[]);
     for order in [MemoryOrder::C, MemoryOrder::F] {
         for (chunks, column, row) in [
-            (vec![misfitting.clone()], "b", 60_000),
-            (vec![fitting.clone(), misfitting.clone()], "b", 260_000),
-            (vec![chunk(&[199_999]), misfitting.clone()], "a", 199_999),
+            (vec![misfitting.clone()], "b", 60_000 / FEWER),
+            (vec![fitting.clone(), misfitting.clone()], "b", 260_000 / FEWER),
+            (vec![chunk(&[200_000 / FEWER - 1]), misfitting.clone()], "a", 200_000 / FEWER - 1),
         ] {
             let threads = std::num::NonZero::new(3).unwrap();
             let matrix = Conversion::default().dtype(DType::Int32).memory_order(order).threads(threads);

@@ -5,7 +5,7 @@ use arrow_dlpack::dtype::Kind;
 use arrow_dlpack::{
     Chunks, Conversion, CopyLog, CopyMode, DType, DeviceArray, ErrorKind, NullPolicy, Scalar, Selection,
 };
-use arrow_schema::DataType;
+use arrow_schema::{DataType, TimeUnit};
 
 use super::Random;
 use super::arrow::{field, random_array, shared};
@@ -27,6 +27,24 @@ pub(crate) const DTYPES: [DType; 12] = [
     DType::Float16,
     DType::Float32,
     DType::Float64,
+];
+
+/// Types of columns that have these dtypes, and two of times.
+pub(crate) const TYPES: [DataType; 14] = [
+    DataType::Int8,
+    DataType::Int16,
+    DataType::Int32,
+    DataType::Int64,
+    DataType::UInt8,
+    DataType::UInt16,
+    DataType::UInt32,
+    DataType::UInt64,
+    DataType::Float16,
+    DataType::Float32,
+    DataType::Float64,
+    DataType::Boolean,
+    DataType::Date32,
+    DataType::Timestamp(TimeUnit::Nanosecond, None),
 ];
 
 /// What the conversion must give: the elements, or what kind of error at the lowest row; a null before a value of its row.

@@ -75,6 +75,7 @@ fn current() -> Option<&'static Registry> {
 }
 
 /// Moves on to the next registry if nobody can unlock the current one, in a process that was just forked. The last one stays.
+#[cfg(any(unix, test))]
 fn leave_locked_registry() {
     let is_lost = current().is_some_and(|registry| matches!(registry.try_lock(), Err(TryLockError::WouldBlock)));
     let next = CURRENT.load(Ordering::Acquire).saturating_add(1);
