@@ -1324,6 +1324,7 @@ def validity(
     bits: Literal[False] = False,
     order: _Order = "C",
     columns: Sequence[str] | None = None,
+    length: SupportsIndex | Mapping[str, SupportsIndex] | None = None,
     device: _Device | None = None,
     xp: None = None,
 ) -> Tensor:
@@ -1333,10 +1334,12 @@ def validity(
     With bits=True, returns a view of a column's bitmap: its bytes, and the position of the first row's bit in
     them; or None if no row is null.
 
-    All elements of a null list are null. A null row is null in each column. A matrix takes columns with one
-    value per row, of any type.
+    All elements of a null list are null. A null row is null in each column. A matrix takes columns of any type: lists
+    of a fixed size, and those with a `length`, have a bool for each element, all others one for each row.
 
     order: the memory order of a matrix: "C" row-major, "F" column-major; "A" is "C".
+    length: the number of elements that each row of a column of lists has, or a dict by column, as for `to_tensor`: a
+        bool for each element. Without it, lists of any length have one for each row.
     columns: the names of the columns of a matrix, in this order; a field of a struct by its path, such as "s.a". None
         takes all columns except the index of a pandas data frame.
 
@@ -1351,6 +1354,7 @@ def validity(
     bits: Literal[False] = False,
     order: _Order = "C",
     columns: Sequence[str] | None = None,
+    length: SupportsIndex | Mapping[str, SupportsIndex] | None = None,
     device: _Device | None = None,
     xp: _ArrayNamespace[_ArrayT_co],
 ) -> _ArrayT_co: ...
@@ -1361,6 +1365,7 @@ def validity(
     bits: Literal[False] = False,
     order: _Order = "C",
     columns: Sequence[str] | None = None,
+    length: SupportsIndex | Mapping[str, SupportsIndex] | None = None,
     device: _Device | None = None,
     xp: ModuleType | str,
 ) -> Any: ...
@@ -1371,6 +1376,7 @@ def validity(
     bits: Literal[True],
     order: _Order = "C",
     columns: Sequence[str] | None = None,
+    length: None = None,
     device: _Device | None = None,
     xp: None = None,
 ) -> tuple[Tensor, int] | None: ...
@@ -1381,6 +1387,7 @@ def validity(
     bits: Literal[True],
     order: _Order = "C",
     columns: Sequence[str] | None = None,
+    length: None = None,
     device: _Device | None = None,
     xp: _ArrayNamespace[_ArrayT_co],
 ) -> tuple[_ArrayT_co, int] | None: ...
@@ -1391,6 +1398,7 @@ def validity(
     bits: Literal[True],
     order: _Order = "C",
     columns: Sequence[str] | None = None,
+    length: None = None,
     device: _Device | None = None,
     xp: ModuleType | str,
 ) -> tuple[Any, int] | None: ...

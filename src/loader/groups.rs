@@ -224,7 +224,7 @@ impl Prepared {
         let steps = |specs: &mut dyn Iterator<Item = &Spec>| {
             let mut steps: Vec<String> = target::read(source).into_iter().collect();
             steps.push("packed into a batch".to_owned());
-            for step in specs.flat_map(|spec| spec.possible_steps(&Options::default())) {
+            for step in specs.flat_map(|spec| spec.possible_steps_in_matrix(&Options::default())) {
                 if step.only_if.is_none() && !steps.contains(&step.text) {
                     steps.push(step.text);
                 }
@@ -340,6 +340,9 @@ impl Prepared {
             }
             (GroupPart::Matrix(chunk), ResultKind::Validity(spec)) => {
                 let columns = chunk.columns(spec, rows).map_err(|error| error.behind(row))?;
+                if block.append_all_valid(&columns)? {
+                    return Ok(());
+                }
                 let bytes = rows.len().saturating_mul(self.layout.bytes());
                 let threads = convert::threads(threads.map(NonZero::get), bytes);
                 with_bits(std::slice::from_ref(&columns), |bits| {

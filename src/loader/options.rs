@@ -54,11 +54,4 @@ impl Shuffle {
     pub fn new(buffer: NonZero<usize>, seed: u64) -> Self {
         Self { buffer, seed, bytes: None }
     }
-
-    /// Sets the most bytes that the rows in the buffer may hold.
-    #[must_use]
-    pub fn most_bytes(mut self, bytes: NonZero<usize>) -> Self {
-        self.bytes = Some(bytes);
-        self
-    }
 }

@@ -292,9 +292,11 @@ impl<T> Prefetch<T> {
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
         }
-        // An item that was in progress meanwhile.
-        state.ready.clear();
-        state.ended
+        // Items that were in progress meanwhile. To drop them may take the interpreter's lock, which a thread that waits for ours holds.
+        let (late, ended) = (std::mem::take(&mut state.ready), state.ended);
+        drop(state);
+        drop(late);
+        ended
     }
 
     /// Stops the thread without waiting for it.

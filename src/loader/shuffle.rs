@@ -148,6 +148,7 @@ impl ShuffleBuffer {
         };
         let mut scratch = self.scratch.take().ok_or_else(lost)?;
         while self.waiting < places.len() {
+            let before = feed.position();
             let first = row_of(&places, self.waiting)?;
             feed.skip(first.saturating_sub(feed.position()), groups)?;
             let end = first.saturating_add(feed.at_hand(groups)?.min(BLOCK));
@@ -180,6 +181,7 @@ impl ShuffleBuffer {
                 segment.push(&mut scratch, row)?;
                 self.waiting += 1;
             }
+            self.let_go(groups, feed.position().saturating_sub(before))?;
         }
         self.put_in_place(&mut places, &mut scratch)?;
         self.scratch = Some(scratch);
@@ -278,12 +280,19 @@ impl ShuffleBuffer {
             }
             slot.swap(before + index, segment, row)?;
         }
+        self.let_go(groups, came)?;
+        Ok(came)
+    }
+
+    /// Counts rows of the source that were read or skipped; after as many as wait, copies those that wait out of arrays that are read no
+    /// more.
+    fn let_go(&mut self, groups: &Groups, came: usize) -> Result<()> {
         self.came = self.came.saturating_add(came);
         if self.came >= self.waiting.max(BLOCK) && !groups.varied().is_empty() {
             self.came = 0;
             groups.varied().compact(self.segments.iter_mut().flat_map(Slot::kept))?;
         }
-        Ok(came)
+        Ok(())
     }
 
     /// Picks the random rows that leave next, after the source's end. Returns their number. They stay where they are: only their

@@ -1,4 +1,4 @@
-//! Asks an argument for Arrow data: by its dunders, those for devices before those for the host.
+//! Asks an argument for Arrow data: by its dunders, those for devices before those for the host, pyarrow's the other way round.
 
 use arrow_schema::FieldRef;
 use pyo3::exceptions::{PyException, PyNotImplementedError, PyTypeError, PyValueError};
@@ -10,6 +10,7 @@ use super::capsule::{
     array_from_capsule, call_if_present, device_array_from_capsule, device_stream_from_capsule, schema_from_capsule,
     stream_from_capsule,
 };
+use super::dunder_order::is_host_first;
 use super::exchange::is_package_tensor;
 use super::pandas::pandas_index;
 use super::schema::schema;
@@ -39,8 +40,8 @@ impl ArrowInput {
     }
 }
 
-/// Asks an object for Arrow data, through the first dunder that it has: device array, array, device stream, stream.
-/// `None` for an object with none of them.
+/// Asks an object for Arrow data, through the first dunder that it has: device array, array, device stream, stream. Classes
+/// of pyarrow are asked for the array before the device array. `None` for an object with none of them.
 ///
 /// # Errors
 /// What the dunder raises, or what is wrong with its capsules.
@@ -106,10 +107,14 @@ fn array_or_refusal(object: &Bound<'_, PyAny>, refusal: &mut Option<PyErr>) -> P
     }
     let py = object.py();
     type Import = fn(&Bound<'_, PyAny>, FieldRef) -> PyResult<DeviceArray>;
-    let dunders: [(_, Import); 2] = [
+    // Where one form is refused, the other one is asked for: both give the same array.
+    let mut dunders: [(_, Import); 2] = [
         (intern!(py, "__arrow_c_device_array__"), device_array_from_capsule),
         (intern!(py, "__arrow_c_array__"), array_from_capsule),
     ];
+    if is_host_first(object) {
+        dunders.reverse();
+    }
     for (dunder, import) in dunders {
         match call_if_present(object, dunder) {
             Ok(None) => {}

@@ -3,7 +3,9 @@
 use std::any::Any;
 use std::error::Error as _;
 
-use pyo3::exceptions::{PyBufferError, PyKeyboardInterrupt, PyMemoryError, PyUserWarning, PyValueError};
+use pyo3::exceptions::{
+    PyBufferError, PyKeyboardInterrupt, PyMemoryError, PyRuntimeError, PyStopIteration, PyUserWarning, PyValueError,
+};
 use pyo3::panic::PanicException;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -175,6 +177,18 @@ pub(super) fn item_taken(py: Python<'_>, error: PyErr) -> PyErr {
         }
     };
     add().err().unwrap_or(error)
+}
+
+/// The exception that leaves a `__next__` of ours: `RuntimeError` in place of a `StopIteration` of the code of a source or of `xp`,
+/// which would pass for the end of the data. Generators do the same (PEP 479).
+pub(super) fn of_next(py: Python<'_>, error: PyErr) -> PyErr {
+    if !error.is_instance_of::<PyStopIteration>(py) {
+        return error;
+    }
+    let told =
+        PyRuntimeError::new_err("Python code that the next item needs raised StopIteration before the end of the data");
+    told.set_cause(py, Some(error));
+    told
 }
 
 impl From<Error> for PyErr {

@@ -14,12 +14,13 @@ use super::errors::null_in_stream;
 use super::exchange::{Access, Arrays, memory, namespace};
 use super::input::InputChunks;
 use super::names::Names;
-use super::options::{ElementKeywords, LEGACY, Legacy};
+use super::options::{ElementKeywords, LEGACY, Legacy, read_length};
 use super::selection::{Columns, ORDER};
 use super::tensor::with_output;
 use super::{CopyLog, counts, device, varied};
 use crate::batch::each_tensor;
 use crate::column::Bits;
+use crate::error::Error;
 use crate::spec::{Conversion, Selection};
 
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -46,7 +47,8 @@ fn each_result<'py>(
     if is_plain && !conversion.is_elsewhere(chunks.device()) {
         // The names of all columns are kept as Python's.
         let names = Names::of(py, field, conversion.index)?;
-        let (mut name, of) = (names.iter(), |column: &str| conversion.of(column));
+        let each = conversion.of_each();
+        let (mut name, of) = (names.iter(), |column: &str| each.of(column));
         let settle = |error| conversion.first_refusal(field, &chunks.arrays, None, error);
         each_tensor(field, &chunks.arrays, names.columns(), of, &runner, settle, |_, tensor| {
             name.next().map_or(Ok(()), |name| named.set_item(name, arrays.make(tensor)?))
@@ -270,28 +272,37 @@ fn to_tensors<'py>(
 /// With bits=True, returns a view of a column's bitmap: its bytes, and the position of the first row's bit in
 /// them; or None if no row is null.
 ///
-/// All elements of a null list are null. A null row is null in each column. A matrix takes columns with one
-/// value per row, of any type.
+/// All elements of a null list are null. A null row is null in each column. A matrix takes columns of any type: lists
+/// of a fixed size, and those with a `length`, have a bool for each element, all others one for each row.
 ///
 /// order: the memory order of a matrix: "C" row-major, "F" column-major; "A" is "C".
+/// length: the number of elements that each row of a column of lists has, or a dict by column, as for `to_tensor`: a
+///     bool for each element. Without it, lists of any length have one for each row.
 /// columns: the names of the columns of a matrix, in this order; a field of a struct by its path, such as "s.a". None
 ///     takes all columns except the index of a pandas data frame.
 ///
 /// A bitmap can be on any device. Row i is valid if `(bytes[(offset + i) // 8] >> ((offset + i) % 8)) & 1` is
 /// 1. The bitmap does not mark nulls inside a row.
 #[pyfunction]
-#[pyo3(signature = (obj, *, bits=false, order="C", columns=None, device=None, xp=None), text_signature = "(obj, *, bits=False, order=\"C\", columns=None, device=None, xp=None)")]
+#[pyo3(signature = (obj, *, bits=false, order="C", columns=None, length=None, device=None, xp=None), text_signature = "(obj, *, bits=False, order=\"C\", columns=None, length=None, device=None, xp=None)")]
+#[allow(clippy::too_many_arguments, reason = "one Python keyword each")]
 fn validity<'py>(
     py: Python<'py>,
     obj: &Bound<'py, PyAny>,
     bits: bool,
     order: &str,
     columns: Option<&Bound<'py, PyAny>>,
+    length: Option<&Bound<'py, PyAny>>,
     device: Option<&Bound<'py, PyAny>>,
     xp: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     // Read before the data: a wrong option must not consume a stream.
-    let conversion = Conversion::default().memory_order(ORDER.parse(order)?);
+    if bits && length.is_some() {
+        let error = Error::argument("a bitmap has a bit for each row, and none for the elements of lists");
+        return Err(error.remedy_is("leave out length=, or bits=").into());
+    }
+    let mut conversion = Conversion::default().memory_order(ORDER.parse(order)?);
+    conversion.length = read_length(length)?;
     let conversion = conversion.select(Selection::Whole(columns.map(names).transpose()?));
     let conversion = conversion.device(device.map(device::extract).transpose()?);
     let xp = namespace(xp)?;

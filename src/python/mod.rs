@@ -18,6 +18,7 @@ mod device;
 mod device_request;
 mod dlpack_dunders;
 mod dtype;
+mod dunder_order;
 mod errors;
 mod exchange;
 mod exit;

@@ -43,10 +43,11 @@ const UNIT: Words<TimeUnit> = Words {
     ],
 };
 
-/// A dict, or another mapping as one; `None` for anything else.
+/// A new dict of a dict or another mapping; `None` for anything else.
 pub(super) fn mapping<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyDict>>> {
     if let Ok(dict) = object.cast::<PyDict>() {
-        return Ok(Some(dict.clone()));
+        // The caller's own dict can change while it is read: by another thread, or by what reading its values runs.
+        return dict.copy().map(Some);
     }
     // A string is asked for by far the most, and to ask whether something is a mapping takes long.
     if object.is_instance_of::<PyString>() {
@@ -160,6 +161,11 @@ fn parse_dtype(object: &Bound<'_, PyAny>) -> PyResult<Option<DType>> {
         return Ok(None);
     }
     dtype::resolve(object).map(Some)
+}
+
+/// Reads `length=`, by itself.
+pub(super) fn read_length(object: Option<&Bound<'_, PyAny>>) -> PyResult<PerColumn<Option<usize>>> {
+    read_keyword(object, parse_length)
 }
 
 fn parse_length(object: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {

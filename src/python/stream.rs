@@ -10,6 +10,7 @@ use pyo3::types::PyDict;
 use super::arrow_dunders::StreamRequest;
 use super::capsule::schema_capsule;
 use super::device_request::ToDevice;
+use super::errors::of_next;
 use super::exchange::memory;
 use super::{Array, Device, RecordBatch};
 use crate::arrow::{DeviceArray, DeviceArrayStream};
@@ -67,7 +68,7 @@ impl ArrayStream {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts another state in the place of the present one.
+    /// Puts another state in the place of the present one; a stream that is gone stays so.
     ///
     /// # Errors
     /// When another thread reads the stream.
@@ -75,7 +76,8 @@ impl ArrayStream {
         let mut state = self.lock();
         match *state {
             State::Reading => Err(PyValueError::new_err("another thread reads the stream")),
-            _ => Ok(std::mem::replace(&mut *state, next)),
+            State::Gone => Ok(State::Gone),
+            State::Ready(_) => Ok(std::mem::replace(&mut *state, next)),
         }
     }
 
@@ -100,10 +102,7 @@ impl ArrayStream {
         py: Python<'_>,
         work: impl FnOnce(&mut DeviceArrayStream) -> Result<R>,
     ) -> PyResult<R> {
-        let State::Ready(mut stream) = self.replace(State::Reading)? else {
-            *self.lock() = State::Gone;
-            return Err(consumed());
-        };
+        let State::Ready(mut stream) = self.replace(State::Reading)? else { return Err(consumed()) };
         let unwinding = Unwinding(self);
         let result = work(&mut stream);
         std::mem::forget(unwinding);
@@ -167,10 +166,7 @@ impl ArrayStream {
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let State::Ready(mut stream) = self.replace(State::Reading)? else {
-            *self.lock() = State::Gone;
-            return Ok(None);
-        };
+        let State::Ready(mut stream) = self.replace(State::Reading)? else { return Ok(None) };
         let unwinding = Unwinding(self);
         // The producer may run Python on a thread of its own, and may take long.
         let next = py.detach(|| stream.next());
@@ -183,7 +179,7 @@ impl ArrayStream {
             ended => {
                 *self.lock() = State::Gone;
                 py.detach(|| drop(stream));
-                ended.transpose()?;
+                ended.transpose().map_err(|error| of_next(py, error.into()))?;
                 Ok(None)
             }
         }

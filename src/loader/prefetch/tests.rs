@@ -214,3 +214,40 @@ fn what_is_abandoned_is_not_waited_for() {
         std::thread::yield_now();
     }
 }
+
+/// As Arrow data of a producer that is written in Python: to drop it takes a lock, whose holder may wait for ours.
+struct Late {
+    shared: std::sync::Weak<Shared<Late>>,
+    next: Option<Box<Late>>,
+    locked_out: Arc<AtomicUsize>,
+}
+
+impl Drop for Late {
+    fn drop(&mut self) {
+        let Some(shared) = self.shared.upgrade() else { return };
+        if shared.state.try_lock().is_err() {
+            self.locked_out.fetch_add(1, Ordering::SeqCst);
+        }
+        // As the thread does with an item that it was making.
+        if let Some(next) = self.next.take() {
+            shared.push(*next);
+        }
+    }
+}
+
+#[test]
+fn a_stop_locks_nobody_out_while_it_drops_items() {
+    let (send, items) = channel();
+    let ahead = Prefetch::start(2, Stop::default(), move || items.recv().ok().map(Ok)).unwrap();
+    let locked_out = Arc::new(AtomicUsize::new(0));
+    let late = |next| Late { shared: Arc::downgrade(&ahead.shared), next, locked_out: locked_out.clone() };
+    send.send(late(Some(Box::new(late(None))))).unwrap();
+    while ahead.shared.lock().ready.is_empty() {
+        std::thread::yield_now();
+    }
+    assert!(!ahead.stop(Duration::ZERO), "the thread still waits for items");
+    assert_eq!(locked_out.load(Ordering::SeqCst), 0);
+    assert!(ahead.shared.lock().ready.is_empty());
+    drop(send);
+    ahead.close();
+}

@@ -169,13 +169,16 @@ pub(super) fn is_device_stream(capsule: &Bound<'_, PyAny>) -> bool {
 
 /// Reads an `arrow_schema` capsule.
 pub(super) fn schema_from_capsule(capsule: &Bound<'_, PyAny>) -> PyResult<FieldRef> {
-    let schema = arrow_pointer::<ArrowSchema>(capsule)?;
-    // SAFETY: not NULL, aligned (`struct_pointer`), and the capsule's struct, which lives as long as the capsule that we hold
-    // and which nobody else touches while we are attached.
-    let schema = unsafe { schema.as_ref() };
-    // SAFETY: a struct of the Arrow PyCapsule interface, by its capsule's name: it is as the C data interface describes
-    // it.
-    Ok(unsafe { read_field(schema) }?)
+    with_critical_section(capsule, || {
+        let schema = arrow_pointer::<ArrowSchema>(capsule)?;
+        // SAFETY: not NULL, aligned (`struct_pointer`), and the capsule's struct, which lives as long as the capsule that we
+        // hold. Nobody moves it out meanwhile: consumers do so attached and in the capsule's critical section, and reading runs
+        // no Python code, which could leave that section.
+        let schema = unsafe { schema.as_ref() };
+        // SAFETY: a struct of the Arrow PyCapsule interface, by its capsule's name: it is as the C data interface describes
+        // it.
+        Ok(unsafe { read_field(schema) }?)
+    })
 }
 
 /// An `arrow_schema` capsule of a field.

@@ -3,7 +3,7 @@
 
 use std::ffi::c_void;
 use std::ptr::{NonNull, null_mut};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::exceptions::{PyException, PyTypeError};
 use pyo3::intern;
@@ -138,10 +138,14 @@ impl KnownMaker {
     fn is_gone(&self, py: Python<'_>) -> bool {
         self.from_dlpack.bind(py).upgrade().is_none()
     }
+
+    fn is_of(&self, from_dlpack: &Bound<'_, PyAny>) -> bool {
+        self.from_dlpack.bind(from_dlpack.py()).upgrade().is_some_and(|known| known.is(from_dlpack))
+    }
 }
 
-/// Nothing is freed while this is locked, as that can run Python code.
-static KNOWN: Mutex<Vec<KnownMaker>> = Mutex::new(Vec::new());
+/// No two of one address. Nothing is asked of Python while this is locked, nor freed: both can run Python code.
+static KNOWN: Mutex<Vec<Arc<KnownMaker>>> = Mutex::new(Vec::new());
 
 /// Empties the cache of other libraries' tables.
 pub(in crate::python) fn forget_tables() {
@@ -151,9 +155,11 @@ pub(in crate::python) fn forget_tables() {
 
 fn known(from_dlpack: &Bound<'_, PyAny>) -> (Maker, Option<Library>) {
     let (py, address) = (from_dlpack.py(), from_dlpack.as_ptr().addr());
-    let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let entries = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let found = entries.iter().find(|known| known.address == address).cloned();
+    drop(entries);
     // Another function can have the address of one that is gone.
-    match known.iter().find(|known| known.address == address && !known.is_gone(py)) {
+    match found.as_deref().filter(|known| known.is_of(from_dlpack)) {
         Some(KnownMaker { table: Some(table), library, .. }) => (Maker::Table(table.clone_ref(py)), Some(*library)),
         Some(KnownMaker { table: None, library, .. }) => (Maker::Function, Some(*library)),
         None => (Maker::Unknown, None),
@@ -171,11 +177,11 @@ fn learn(from_dlpack: &Bound<'_, PyAny>, array: &Bound<'_, PyAny>) -> Maker {
     if let Ok(from_dlpack) = PyWeakrefReference::new(from_dlpack) {
         let swap = |entries| std::mem::replace(&mut *KNOWN.lock().unwrap_or_else(PoisonError::into_inner), entries);
         let mut entries = swap(Vec::new());
-        entries.retain(|known| !known.is_gone(py));
+        entries.retain(|known| known.address != address && !known.is_gone(py));
         if entries.len() >= MOST_FUNCTIONS {
             entries.remove(0);
         }
-        entries.push(KnownMaker { address, from_dlpack: from_dlpack.unbind(), table, library });
+        entries.push(Arc::new(KnownMaker { address, from_dlpack: from_dlpack.unbind(), table, library }));
         // What another thread has learnt meanwhile is learnt again.
         drop(swap(entries));
     }

@@ -46,10 +46,14 @@ pub(in crate::python) fn source(allocator: Option<&Bound<'_, PyAny>>) -> PyResul
 ///
 /// # Errors
 /// As [`source`].
+#[inline]
 pub(in crate::python) fn scope(
     allocator: Option<&Bound<'_, PyAny>>,
     xp: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Option<SourceScope>> {
+    if allocator.is_none() && xp.is_none() {
+        return Ok(None);
+    }
     let source = match (source(allocator)?, xp) {
         (None, Some(xp)) => of_namespace(xp)?,
         (source, _) => source,

@@ -11,6 +11,7 @@ use pyo3::types::{PyDict, PyString, PyType};
 use super::progress::Progress;
 use crate::conversion::Converted;
 use crate::loader::{Batch, Batches, Next};
+use crate::python::errors::of_next;
 use crate::python::exchange::{Access, Arrays};
 use crate::python::options::Legacy;
 use crate::python::varied;
@@ -80,6 +81,16 @@ impl LoaderIterator {
         }
     }
 
+    fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let Some(batch) = self.wait(py)? else { return Ok(None) };
+        let batch = self.for_python(py, batch).inspect_err(|_| {
+            // The batch is lost, and the next one must not pass for it.
+            py.detach(|| self.batches.close());
+        })?;
+        self.progress.handed_out(self.run);
+        Ok(Some(batch))
+    }
+
     fn for_python<'py>(&self, py: Python<'py>, batch: Batch) -> PyResult<Bound<'py, PyAny>> {
         let mut arrays = Arrays::of(py, Legacy::default(), Access::AsMade, self.xp.as_ref().map(|xp| xp.bind(py)))?;
         let mut tensors = batch.tensors.into_iter();
@@ -105,13 +116,7 @@ impl LoaderIterator {
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let Some(batch) = self.wait(py)? else { return Ok(None) };
-        let batch = self.for_python(py, batch).inspect_err(|_| {
-            // The batch is lost, and the next one must not pass for it.
-            py.detach(|| self.batches.close());
-        })?;
-        self.progress.handed_out(self.run);
-        Ok(Some(batch))
+        self.next(py).map_err(|error| of_next(py, error))
     }
 
     /// Ends the epoch: waits for the thread, and releases the source and the batches that were not handed out.

@@ -5,6 +5,7 @@ mod class;
 mod exit;
 mod iterator;
 mod keywords;
+mod opening;
 mod pickled;
 mod progress;
 mod source;

@@ -4,11 +4,12 @@ use std::ffi::CString;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use pyo3::exceptions::{PyException, PyTypeError, PyUserWarning, PyValueError};
+use pyo3::exceptions::{PyException, PyTypeError, PyUserWarning};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyList, PyTuple, PyWeakrefMethods, PyWeakrefReference};
 
+use super::opening::{SourceTurns, read_already};
 use crate::python::arrow_input::{self, ArrowInput, Refuses};
 use crate::python::capsule::call;
 use crate::python::pandas::pandas_index;
@@ -28,8 +29,8 @@ pub(super) struct LoaderSource {
     object: Py<PyAny>,
     /// Whether the object is called for what is read.
     is_callable: bool,
-    /// Whether a stream was read that the object may not give again.
-    read: AtomicBool,
+    /// Spent once a stream was read that the object may not give again.
+    turns: SourceTurns,
     /// What the callable gave last, where it can be read once alone.
     last: Mutex<Option<Py<PyWeakrefReference>>>,
 }
@@ -46,8 +47,7 @@ impl LoaderSource {
                 remedy(object, Reads::Arrow)
             )));
         }
-        let (read, last) = (AtomicBool::new(false), Mutex::new(None));
-        Ok(Self { object: object.clone().unbind(), is_callable, read, last })
+        Ok(Self { object: object.clone().unbind(), is_callable, turns: SourceTurns::default(), last: Mutex::default() })
     }
 
     /// The stream of an epoch; unless it is one that `refuses` refuses: nothing of it is read then, but an item of an iterator.
@@ -63,17 +63,17 @@ impl LoaderSource {
                 let text = format!("the source's callable must return {DATA}, not {found}{remedy}");
                 return Err(PyTypeError::new_err(text));
             }
+            let _turn = self.turns.take(py)?;
             return self.open_again(&opened, refuses);
         }
-        if self.read.load(Ordering::Acquire) {
-            return Err(read_already());
-        }
+        // Of two threads that open one iterator at once, each would take items of it.
+        let turn = self.turns.take(py)?;
         let opened = read(object, refuses);
         // An iterator that failed has lost an item.
         let is_lost = || Ok::<_, PyErr>(!has_dunder(object)? && object.cast::<PyIterator>().is_ok());
         let again = opened.as_ref().map_or_else(|_| is_lost().map(|is_lost| !is_lost), |opened| Ok(opened.again))?;
         if !again {
-            self.read.store(true, Ordering::Release);
+            turn.spend();
         }
         opened
     }
@@ -146,7 +146,7 @@ impl LoaderSource {
     /// # Errors
     /// When it can be read once, and was: the other loader would miss what was read.
     pub(super) fn unread<'a, 'py>(&'a self, py: Python<'py>) -> PyResult<&'a Bound<'py, PyAny>> {
-        if self.read.load(Ordering::Acquire) { Err(read_already()) } else { Ok(self.object.bind(py)) }
+        if self.turns.is_spent() { Err(read_already()) } else { Ok(self.object.bind(py)) }
     }
 
     /// Whether the object is called for what is read.
@@ -209,12 +209,6 @@ fn attribute<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Option<Bou
         Err(error) if error.is_instance_of::<PyException>(object.py()) => Ok(None),
         Err(error) => Err(error),
     }
-}
-
-fn read_already() -> PyErr {
-    PyValueError::new_err(
-        "the source is a stream, which can be read once, and was; pass a callable that opens it anew for each epoch",
-    )
 }
 
 /// Opens an object as a stream.
