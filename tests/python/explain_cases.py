@@ -18,17 +18,12 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.dataset as pads
 import type_cases
+from list_cases import LISTS, lists_of_two
 from support import TEMPORAL, ticks
 
 Rows = Sequence[int | None]
 NUMBERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64"]
 DTYPES = [*NUMBERS, "bool", "complex64", "complex128", "bfloat16", "float8_e4m3fn"]
-LISTS = {
-    pa.list_: pa.ListArray,
-    pa.large_list: pa.LargeListArray,
-    pa.list_view: pa.ListViewArray,
-    pa.large_list_view: pa.LargeListViewArray,
-}
 TEXTS = [pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view()]
 WORDS = ["", "a", "some", "a text of more than twelve bytes"]
 
@@ -121,6 +116,9 @@ def leaf(random: random.Random) -> tuple[Callable[[Rows], pa.Array], dict[str, A
                 of(pa.decimal128(9, 2), [Decimal("1.50"), Decimal(2), Decimal("-3.25"), Decimal(0)]),
             ]
         ), {}
+    if pick == 7 and random.random() < 0.7:
+        items = [number(random.choice(NUMBERS)), vocabulary, of(pa.bool_(), [True, False, True, False])]
+        return lists_of_two(random, random.choice(items)), {"length": 2}
     if pick == 7:
         data_type = pa.list_(pa.list_(pa.int32(), 2), 2)
         return of(data_type, [[[row, 1], [2, 3]] for row in range(4)]), {}
@@ -367,7 +365,9 @@ def elements(random: random.Random, names: list[str], asked: dict[str, Any]) -> 
 
 def column(random: random.Random) -> Example:
     build, asked = leaf(random)
-    options = elements(random, [], asked if random.random() < 0.8 else {})
+    # Without a length, lists are ragged.
+    is_asked = random.random() < 0.8
+    options = elements(random, [], {name: value for name, value in asked.items() if is_asked or name == "length"})
     if random.random() < 0.15:
         form, make = tensor(random) if random.random() < 0.7 else tensor_of(build, rows(random), asked)
         return Example(make, "column", options, True, form)

@@ -405,3 +405,24 @@ def test_the_caller_may_change_the_dict_afterwards():
     for each in (loader, pickle.loads(pickle.dumps(loader))):
         batch = next(iter(each))
         assert {name: tensor.shape for name, tensor in batch.items()} == {"x": (8, 2)}
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+@pytest.mark.parametrize("buffer", [0, 7])
+def test_batches_with_and_without_nulls_have_the_same_validity(prefetch: int, buffer: int):
+    """The memory of a batch that had nulls is that of a later one without."""
+    numbers = np.arange(200)
+    nulls = (numbers % 40 >= 8) & (numbers % 40 < 20) & (numbers % 3 != 0)
+    pairs = pa.FixedSizeListArray.from_arrays(pa.array(np.repeat(numbers, 2), mask=np.repeat(nulls, 2)), 2)
+    columns = {"n": pa.array(numbers), "a": pa.array(numbers, mask=nulls), "p": pairs}
+    table = pa.Table.from_batches(pa.table(columns).to_batches(max_chunksize=30))
+    groups = {"n": "n", "x": ad.group(["n", "a", "p"], nulls=-1, validity="valid")}
+    loader = ad.Loader(table, batch_size=4, columns=groups, prefetch=prefetch, shuffle_buffer=buffer, seed=3, xp=np)
+    seen = 0
+    for batch in loader:
+        valid = ~nulls[batch["n"]]
+        expected = np.stack([np.ones_like(valid), valid, valid, valid], axis=1)
+        np.testing.assert_array_equal(batch["valid"], expected)
+        np.testing.assert_array_equal(batch["x"], np.where(expected, batch["n"][:, None], -1))
+        seen += len(valid)
+    assert seen == 200

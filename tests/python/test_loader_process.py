@@ -14,7 +14,7 @@ from typing import Any
 import arrow_dlpack as ad
 import numpy as np
 import pytest
-from loader_reference import batches, counted, loader_threads, numbered, rows_of
+from loader_reference import batches, counted, loader_threads, numbered, rows_of, settle_before_fork
 
 PRELUDE = f"""
 import sys
@@ -23,7 +23,7 @@ import os, signal, threading, time
 import arrow_dlpack as ad
 import numpy as np
 import pyarrow as pa
-from loader_reference import batches, loader_threads, numbered, rows_of
+from loader_reference import batches, loader_threads, numbered, rows_of, settle_before_fork
 
 def slow(seconds=0.2, first=None, rows=10**9):
     def generate():
@@ -213,6 +213,7 @@ def forked(work: Any) -> None:
     with warnings.catch_warnings():
         # Python warns of forks with threads around.
         warnings.simplefilter("ignore", DeprecationWarning)
+        settle_before_fork()
         child = os.fork()
     if child == 0:
         status = 1
@@ -285,6 +286,7 @@ class TestForks:
             """
             iterator = iter(ad.Loader(slow(0.01), batch_size=8))
             next(iterator)
+            settle_before_fork()
             child = os.fork()
             if child == 0:
                 sys.exit(7)

@@ -86,10 +86,22 @@ def test_ctrl_c_that_nobody_catches_ends_the_process():
 
 
 def test_ctrl_c_that_is_caught_loses_no_batch():
+    """A source holds the next batch back until the signal was seen: none is lost between `next` and the list."""
     with started("""
-        iterator = iter(loader_of(0.05))
+        resume = threading.Event()
+        def held():
+            for number, batch in enumerate(shard(0)):
+                if number == 5:
+                    assert resume.wait(60)
+                yield batch
+        def first_shard():
+            return pa.RecordBatchReader.from_batches(numbered(0).schema, held())
+        sources = [(first_shard, 1000), *((lambda number=number: shard(number), 1000) for number in (1, 2, 3))]
+        iterator = iter(ad.Loader(sources=sources, lanes=4, readers=3, batch_size=4))
         found = []
         def press():
+            while len(found) < 20:
+                time.sleep(0.01)
             time.sleep(0.3)
             os.kill(os.getpid(), signal.SIGINT)
         threading.Thread(target=press, daemon=True).start()
@@ -99,12 +111,13 @@ def test_ctrl_c_that_is_caught_loses_no_batch():
                 found.append(rows_of(next(iterator)))
             except KeyboardInterrupt:
                 interrupted += 1
+                resume.set()
         expected = [[1000 * (k % 4) + k // 4 * 4 + at for at in range(4)] for k in range(40)]
         print(interrupted, found == expected)
         iterator.close()
         print(loader_threads())
     """) as process:
-        output, errors = process.communicate(timeout=60)
+        output, errors = process.communicate(timeout=120)
     assert (output, errors) == ("1 True\n0\n", "")
 
 

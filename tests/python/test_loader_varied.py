@@ -337,3 +337,30 @@ def test_the_shuffle_buffer_lets_go_of_arrays_of_which_few_rows_wait():
     assert rows == 400 * 1024
     # The buffer holds 4 MiB of rows, and arrays of the source for about as many again.
     assert peak < 40 << 20
+
+
+def test_a_replay_lets_go_of_arrays_of_which_few_rows_wait():
+    before = pa.total_allocated_bytes()
+    peak = 0
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal peak
+        for start in range(256):
+            peak = max(peak, pa.total_allocated_bytes() - before)
+            # 256 KiB each. The rows of a full buffer of 8192 are those of the last 70,000 rows, about.
+            yield pa.record_batch({"x": pa.array([b"x" * 512] * 512), "n": np.arange(start * 512, start * 512 + 512)})
+
+    options = {"batch_size": 256, "columns": {"x": ad.arrow("x"), "n": "n"}, "shuffle_buffer": 8192, "seed": 1}
+    loader = ad.Loader(sources=[(batches, 256 * 512)], prefetch=0, **options)
+    iterator = iter(loader)
+    for _ in range(440):
+        next(iterator)
+    state = loader.state_dict()
+    expected = [np.asarray(batch["n"]) for batch in iterator]
+    # Read forwards, the buffer's rows are 4 MiB, and as many are copied at once.
+    peak = 0
+    resumed = ad.Loader(sources=[(batches, 256 * 512)], prefetch=0, **options)
+    resumed.load_state_dict(state)
+    batches_after = list(resumed)
+    assert peak < 20 << 20, f"{peak / 2**20:.1f} MiB"
+    np.testing.assert_array_equal(np.concatenate([batch["n"] for batch in batches_after]), np.concatenate(expected))

@@ -32,9 +32,9 @@ def out_of_band(x):
 def assert_same(found: ad.Tensor, expected: ad.Tensor) -> None:
     assert (found.dtype, found.shape, found.device) == (expected.dtype, expected.shape, expected.device)
     assert found.writable
-    assert bytes(pickle.dumps(np.ascontiguousarray(np.from_dlpack(found)))) == bytes(
-        pickle.dumps(np.ascontiguousarray(np.from_dlpack(expected)))
-    )
+    left, right = (np.from_dlpack(tensor) for tensor in (found, expected))
+    # Their bits, as no NaN is equal to itself.
+    assert (left.dtype, left.tobytes()) == (right.dtype, right.tobytes())
     if expected.size:
         assert address(found) != address(expected)
 

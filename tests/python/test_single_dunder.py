@@ -1,5 +1,9 @@
 """Any one dunder is enough, the right one is asked first, and it is asked with no more than it has to know."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import arrow_dlpack as ad
 import nanoarrow as na
 import numpy as np
@@ -98,6 +102,95 @@ def test_device_before_host_and_array_before_stream():
         with pytest.raises(NotImplementedError):
             ad.to_tensor(source)
         assert asked[0] == order[first]
+
+
+def asks(module: str, refused: frozenset[str] = frozenset(), has: str = "copy_to") -> tuple[type, list[str]]:
+    """A class of this module with both dunders for arrays, some of which refuse, and what its objects were asked."""
+    asked = []
+
+    def answering(dunder: str):
+        def method(self, *args, **kwargs):
+            asked.append(dunder)
+            if dunder in refused:
+                raise NotImplementedError(dunder)
+            return getattr(COLUMN, dunder)()
+
+        return method
+
+    members = {dunder: answering(dunder) for dunder in ARRAYS} | {"__module__": module, has: None}
+    return type("Array", (), members), asked
+
+
+# In a process of its own: a class at the address of one that is gone may be asked in the order of that one.
+ORDERS = """
+import arrow_dlpack as ad, pyarrow as pa
+from test_single_dunder import ARRAYS, COLUMN, address, asks
+
+host, device = ARRAYS
+kinds = []
+# Batches of pyarrow 17 have no `copy_to`, and their `__arrow_c_array__` does not refuse memory of other devices.
+for module, has, order in [
+    ("pyarrow.lib", "copy_to", [host, device]),
+    ("pyarrow", "copy_to", [host, device]),
+    ("pyarrow.lib", "to_pandas", [device, host]),
+    ("pyarrows.lib", "copy_to", [device, host]),
+]:
+    for refused in [[], order[:1], order]:
+        kind, asked = asks(module, frozenset(refused), has)
+        kinds.append(kind)
+        for _ in range(2):
+            asked.clear()
+            try:
+                found = address(ad.to_tensor(kind(), copy=False))
+            except NotImplementedError as error:
+                found = str(error)
+            assert found == (order[0] if refused == order else COLUMN.buffers()[1].address), (module, refused, found)
+            assert asked == order[: len(refused) + 1], (module, refused, asked)
+
+# Classes that come and go, of the one kind at the addresses of the other: each is asked once, for either form.
+for index in range(300):
+    kind, asked = asks("pyarrow.lib" if index % 2 else "others")
+    assert address(ad.to_tensor(kind(), copy=False)) == COLUMN.buffers()[1].address
+    assert len(asked) == 1, asked
+"""
+
+
+def test_host_before_device_for_classes_of_pyarrow():
+    subprocess.run([sys.executable, "-c", ORDERS], cwd=Path(__file__).parent, check=True)
+
+
+def test_a_subclass_of_pyarrows_is_asked_for_its_device_first():
+    asked = []
+
+    class Own(pa.ExtensionArray):
+        def __arrow_c_device_array__(self, *args, **kwargs):
+            asked.append("device")
+            return COLUMN.__arrow_c_device_array__()
+
+    class OwnType(pa.ExtensionType):
+        def __init__(self):
+            super().__init__(pa.int64(), "tests.own")
+
+        def __arrow_ext_serialize__(self):
+            return b""
+
+        def __arrow_ext_class__(self):
+            return Own
+
+    own = pa.ExtensionArray.from_storage(OwnType(), COLUMN)
+    assert type(own) is Own
+    assert address(ad.to_tensor(own, copy=False)) == COLUMN.buffers()[1].address
+    assert asked == ["device"]
+
+
+def test_a_class_that_tells_no_module_is_asked():
+    class Meta(type):
+        @property
+        def __module__(cls):
+            raise RuntimeError("no module")
+
+    kind = Meta("Kind", (), {dunder: lambda self, name=dunder: getattr(COLUMN, name)() for dunder in ARRAYS})
+    assert np.from_dlpack(ad.to_tensor(kind())).tolist() == [1, 2, 3]
 
 
 @pytest.mark.parametrize("error", [NotImplementedError, ValueError])

@@ -177,8 +177,7 @@ def test_a_list_of_another_length_is_an_error_that_names_it():
             ad.to_tensors(pa.table({name: data}), length={name: length})
     with pytest.raises(ad.ConversionError, match="length="):
         ad.to_tensor(pa.table({"l": pa.array([[1]])}))
-    with pytest.raises(ad.ConversionError):
-        ad.to_tensor(table["emb"].chunk(0)[:5], length=2, copy=False)
+    assert not ad.to_tensor(table["emb"].chunk(0)[:5], length=2, copy=False).copied
 
 
 def test_lists_in_structs_and_empty_ones():
@@ -191,3 +190,219 @@ def test_lists_in_structs_and_empty_ones():
     assert ad.to_tensor(empty[:0], length=3).shape == (0, 3)
     days = pa.array([[1, 2]], pa.list_(pa.date32()))
     assert np.asarray(ad.to_tensor(days, length=2, unit="s")).tolist() == [[86_400, 172_800]]
+
+
+def lists_of(kind: str, items: pa.Array, starts: list[int], lengths: list[int], valid: list[bool]) -> pa.Array:
+    """Lists over these items, where `starts` says; null lists keep their offsets."""
+    width, data_type = pa.int64() if "large" in kind else pa.int32(), KINDS[kind](items.type)
+    bits = pa.array(valid, pa.bool_()).buffers()[1] if not all(valid) else None
+    offsets = starts if "view" in kind else [*starts, starts[-1] + lengths[-1]]
+    buffers = [bits, pa.array(offsets, width).buffers()[1]]
+    buffers += [pa.array(lengths, width).buffers()[1]] if "view" in kind else []
+    return pa.Array.from_buffers(data_type, len(valid), buffers, children=[items])
+
+
+def address(made: ad.Tensor) -> int:
+    return np.asarray(made).ctypes.data
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_lists_that_follow_each_other_are_a_view(kind: str):
+    items = pa.array(range(3, 20), pa.float32())
+    whole = lists_of(kind, items[1:], [2, 5, 8, 11], [3] * 4, [True] * 4)
+    start = items.buffers()[1].address + 4 * 3
+    expected = np.arange(6, 18, dtype=np.float32).reshape(4, 3)
+    for first in range(4):
+        data = whole[first:]
+        made = ad.to_tensor(data, length=3, copy=False)
+        assert (address(made), made.copied, made.writable) == (start + 12 * first, False, False)
+        np.testing.assert_array_equal(np.asarray(made), expected[first:])
+        table = pa.table({"e": data, "n": range(4 - first)})
+        for source in (table, ad.from_arrow(table), iter(table.to_batches())):
+            made = ad.to_tensors(source, length={"e": 3}, copy=False)["e"]
+            assert address(made) == start + 12 * first
+        (row,) = ad.explain(data, length=3, copy=False)
+        assert (row.how, row.bytes, row.steps) == ("view", 0, [])
+    structs = pa.StructArray.from_arrays([whole], ["e"])[1:]
+    assert address(ad.to_tensors(structs, columns=["e"], length=3, copy=False)["e"]) == start + 12
+    (row,) = ad.explain(pa.schema([("e", whole.type)]), length=3, copy=False)
+    assert "lists do not follow each other" in row.refused_if
+    (row,) = ad.explain(pa.schema([("e", whole.type)]), length=3)
+    assert (row.how, row.steps[-1]) == ("view or copy", "decoded, unless the lists follow each other")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_memory_of_its_own_is_never_that_of_lists(kind: str):
+    items = pa.array(range(12), pa.int32())
+    data = lists_of(kind, items, [0, 4, 8], [4] * 3, [True] * 3)
+    for options in ({"copy": True}, {"writable": True}):
+        made = ad.to_tensor(data, length=4, **options)
+        np.asarray(made)[:] = -1
+        assert made.copied
+        assert made.writable
+        (row,) = ad.explain(data, length=4, **options)
+        assert (row.how, row.bytes, row.steps) == ("copy", 48, ["memory of its own asked for"])
+        # Lists that do not follow each other are decoded, and what is decoded is copied no second time.
+        (row,) = ad.explain(pa.schema([("e", data.type)]), length=4, **options)
+        own = "memory of its own asked for, if the lists follow each other"
+        assert (row.how, row.steps) == ("copy", ["decoded, unless the lists follow each other", own])
+    assert not ad.to_tensor(data, length=4).writable
+    # Lists of lists of one length, which are decoded, though their items follow each other.
+    pairs = pa.FixedSizeListArray.from_arrays(lists_of(kind, items, [0, 2, 4, 6, 8, 10], [2] * 6, [True] * 6), 3)
+    made = ad.to_tensor(pairs, length=2)
+    assert made.shape == (2, 3, 2)
+    if made.writable:
+        np.asarray(made)[:] = -1
+    assert items.to_pylist() == list(range(12))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_lists_of_a_matrix_that_follow_each_other_are_not_decoded(kind: str):
+    items = pa.array(range(12), pa.float32())
+    together = lists_of(kind, items, [0, 4, 8], [4] * 3, [True] * 3)
+    chunks = pa.chunked_array([together, together[1:]])
+    cases = [(together, 3, 0), (chunks, 5, 0)]
+    if "view" in kind:
+        gap = lists_of(kind, items, [0, 8], [4] * 2, [True] * 2)
+        cases += [(gap, 2, 32), (pa.chunked_array([together, gap]), 5, 32)]
+    for data, rows, decoded in cases:
+        table = pa.table({"e": data, "n": pa.array(range(rows), pa.float32())})
+        expected = rows * 5 * 4 + decoded
+        for source in (table, iter(table.to_batches())):
+            with ad.track_copies() as log:
+                made = ad.to_tensor(source, length={"e": 4})
+            assert (made.shape, log.bytes) == ((rows, 5), expected)
+            assert ("decoded" in next(iter(log)).why) == (decoded > 0)
+        report = ad.explain(table, order="C", length={"e": 4})
+        assert report.matrices[0].bytes == expected
+        assert ("decoded" in report.matrices[0].steps) == ("decoded" in report[0].steps) == (decoded > 0)
+        assert report[0].bytes == rows * 4 * 4 + decoded
+    (row, _) = ad.explain(table.schema, order="C", length={"e": 4})
+    assert row.steps[0] == "decoded, unless the lists follow each other"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nulls_of_lists_that_follow_each_other(kind: str):
+    items = pa.array([0, 1, None, 3, 4, 5, 6, 7], pa.float32())
+    valid = [True, True, False, True]
+    data = lists_of(kind, items, [0, 2, 4, 6], [2] * 4, valid)
+    kept = ad.to_tensor(data, length=2, nulls="keep", copy=False)
+    assert np.asarray(kept)[[0, 3]].tolist() == [[0, 1], [6, 7]]
+    assert not kept.copied
+    filled = ad.to_tensor(data, length=2, nulls=9)
+    assert np.asarray(filled).tolist() == [[0, 1], [9, 3], [9, 9], [6, 7]]
+    (row,) = ad.explain(data, length=2, nulls=9)
+    assert row.steps == ["3 nulls filled"]
+    for first in range(4):
+        (row,) = ad.explain(data[first:], length=2, nulls=9)
+        np.testing.assert_array_equal(
+            np.asarray(ad.to_tensor(data[first:], length=2, nulls=9)), np.asarray(filled)[first:]
+        )
+    with pytest.raises(ad.CopyError, match="nulls filled"):
+        ad.to_tensor(data, length=2, nulls=9, copy=False)
+    with pytest.raises(ad.NullError) as caught:
+        ad.to_tensor(data, length=2)
+    assert caught.value.row == 1
+    # The nulls of a struct are nulls of its field.
+    structs = pa.StructArray.from_arrays([data], ["e"], mask=pa.array([True, False, False, False]))
+    made = ad.to_tensors(pa.table({"s": structs}), columns=["s.e"], length=2, nulls=9)["s.e"]
+    assert np.asarray(made).tolist() == [[9, 9], [9, 3], [9, 9], [6, 7]]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_lists_that_do_not_follow_each_other_are_no_view(kind: str):
+    items = pa.array(range(10), pa.int16())
+    cases = [([0, 2, 2], [2, 0, 2], [True, False, True])]
+    if "view" in kind:
+        cases += [([0, 3, 5], [2] * 3, [True] * 3), ([4, 2, 0], [2] * 3, [True] * 3), ([0, 0, 0], [2] * 3, [True] * 3)]
+    for starts, lengths, valid in cases:
+        data = lists_of(kind, items, starts, lengths, valid)
+        expected = [
+            list(range(start, start + 2)) if is_valid else [-1, -1]
+            for start, is_valid in zip(starts, valid, strict=True)
+        ]
+        with pytest.raises(ad.CopyError, match="decoded"):
+            ad.to_tensor(data, length=2, nulls="keep", copy=False)
+        made = ad.to_tensor(data, length=2, nulls=-1)
+        assert made.copied
+        assert np.asarray(made).tolist() == expected
+        (row,) = ad.explain(data, length=2, nulls=-1)
+        assert (row.how, row.steps[0]) == ("copy", "decoded")
+        (row,) = ad.explain(data, length=2, nulls="keep", copy=False)
+        assert row.how == "refused"
+    # One chunk that is dense and one that is not, and rows that count from the first.
+    chunks = pa.chunked_array([lists_of(kind, items, [0, 2], [2, 2], [True] * 2), data])
+    made = ad.to_tensor(chunks, length=2, nulls=-1)
+    assert made.copied
+    assert np.asarray(made).tolist() == [[0, 1], [2, 3], *expected]
+    for copy in (None, False):
+        wrong = pa.chunked_array([chunks.chunk(0), lists_of(kind, items, [0, 2], [2, 3], [True] * 2)])
+        with pytest.raises(ad.ConversionError, match=r"row 3: the list has 3 elements, and not 2"):
+            ad.to_tensor(wrong, length=2, copy=copy)
+    dense = pa.chunked_array([chunks.chunk(0)] * 2)
+    (row,) = ad.explain(dense, length=2)
+    assert (row.steps, row.bytes) == (["2 chunks joined"], 16)
+    assert np.asarray(ad.to_tensor(dense, length=2)).tolist() == [[0, 1], [2, 3]] * 2
+    # Items that are codes are decoded.
+    codes = lists_of(kind, pa.array([7, 8] * 5, pa.int64()).dictionary_encode(), [0, 2], [2, 2], [True] * 2)
+    with ad.track_copies() as log:
+        made = ad.to_tensor(codes, length=2, dictionary="values")
+    assert (np.asarray(made).tolist(), log.bytes) == ([[7, 8]] * 2, 32)
+    assert not ad.to_tensor(codes, length=2, dictionary="codes", copy=False).copied
+
+
+def test_misaligned_items_of_lists_are_realigned():
+    memory = pa.py_buffer(b"\0" + np.arange(6, dtype=np.int64).tobytes())[1:]
+    items = pa.Array.from_buffers(pa.int64(), 6, [None, memory])
+    data = lists_of("list", items, [0, 3], [3, 3], [True] * 2)
+    with pytest.raises(ad.CopyError, match="realigned"):
+        ad.to_tensor(data, length=3, copy=False)
+    made = ad.to_tensor(data, length=3)
+    assert made.copied
+    assert np.asarray(made).tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("empty", [False, True])
+def test_validity_of_lists_of_one_length(kind: str, empty: bool):
+    valid = [True, True, False, True]
+    starts, lengths = ([0, 2, 4, 4], [2, 2, 0, 2]) if empty else ([0, 2, 4, 6], [2] * 4)
+    expected = [[True, True], [False, True], [False, False], [True, True]]
+    texts = pa.array(["a", "a long text of its own", None, "b", "c", "d", "e", "f"])
+    for items in (
+        pa.array([0, 1, None, 3, 4, 5, 6, 7], pa.float32()),
+        texts,
+        texts.dictionary_encode(),
+        texts.cast(pa.string_view()),
+        pa.array([None if text is None else [text] for text in texts.to_pylist()]),
+        pa.array([None if text is None else {"a": 1} for text in texts.to_pylist()]),
+        pa.array([True, False, None, True, False, False, True, True]),
+    ):
+        data = lists_of(kind, items, starts, lengths, valid)
+        for first in range(4):
+            chunks = pa.chunked_array([data[first : first + 1], data[first + 1 :]])
+            for source in (data[first:], chunks, ad.from_arrow(chunks)):
+                made = ad.validity(source, length=2)
+                assert np.asarray(made).tolist() == expected[first:], items.type
+        table = pa.table({"e": data, "n": [1, None, 3, 4]})
+        for source in (table, iter(table.to_batches())):
+            made = ad.validity(source, columns=["n", "e"], length={"e": 2})
+            assert np.asarray(made).tolist() == [
+                [n, *e] for n, e in zip([True, False, True, True], expected, strict=True)
+            ]
+        # Without a length, rows alone are valid or not.
+        assert np.asarray(ad.validity(data)).tolist() == valid
+    structs = pa.StructArray.from_arrays([data], ["e"], mask=pa.array([True, False, False, False]))
+    made = ad.validity(pa.table({"s": structs}), columns=["s.e"], length={"s.e": 2})
+    assert np.asarray(made).tolist() == [[False, False], *expected[1:]]
+
+
+def test_a_validity_of_another_length_is_an_error():
+    data = pa.array([[1, 2], [3, None]])
+    with pytest.raises(ad.ConversionError, match="row 0: the list has 2 elements, and not 3"):
+        ad.validity(data, length=3)
+    with pytest.raises(ad.ConversionError, match="length="):
+        ad.validity(pa.table({"n": [1]}), length={"n": 2})
+    with pytest.raises(ad.ConversionError, match="bits="):
+        ad.validity(data, length=2, bits=True)
+    assert np.asarray(ad.validity(pa.array([1, None]), length=2)).tolist() == [True, False]

@@ -179,8 +179,20 @@ OF_SCHEMA: dict[str, list[dict[str, Any]]] = {
         {"pad": (1000, None)},
         {"device": "metal:0"},
     ],
-    "validity": [{"columns": ["z"]}, {"columns": ["a", "z"]}, {"bits": True}, {"device": "metal:0"}],
-    "validity of a column": [{"columns": ["a"]}, {"device": "metal:0"}],
+    "validity": [
+        {"columns": ["z"]},
+        {"columns": ["a", "z"]},
+        {"bits": True},
+        {"length": {"z": 2}},
+        {"length": {"a": 2}},
+        {"device": "metal:0"},
+    ],
+    "validity of a column": [
+        {"columns": ["a"]},
+        {"length": {"z": 2}},
+        {"length": 2, "bits": True},
+        {"device": "metal:0"},
+    ],
     "from_arrow": [
         {"device": "metal:0"},
         {"device": "metal:0", "copy": True},

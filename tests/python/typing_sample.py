@@ -16,7 +16,7 @@ def converts(source: ad.Array, batch: ad.RecordBatch, stream: ad.ArrayStream) ->
     assert_type(ad.to_tensor(source, unit="s", length={"x": 3}), ad.Tensor)
     assert_type(ad.statistics(batch, {"x": "mean"}), dict[str, int | float])
     assert_type(ad.validity(source), ad.Tensor)
-    assert_type(ad.validity(source, order="F", columns=["a"]), ad.Tensor)
+    assert_type(ad.validity(source, order="F", columns=["a"], length={"a": 3}), ad.Tensor)
     assert_type(ad.validity(source, bits=True), tuple[ad.Tensor, int] | None)
     ad.from_arrow(source, sync="host")
     ad.from_arrow(source, sync="stream")  # type: ignore[arg-type]

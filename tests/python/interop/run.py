@@ -107,7 +107,7 @@ def prepare(library: matrix.Library, wheel: Path) -> Path:
 
 
 def run(command: list[str]) -> None:
-    """Runs a command; `NotMade` with the last that it said where it fails."""
+    """Runs a command; where it fails, raises `NotMade` with the last line of its errors."""
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
     sys.stderr.write(done.stderr)
     if done.returncode:
