@@ -152,9 +152,12 @@ impl<T> Shared<T> {
         }
     }
 
-    fn end(&self, failure: Option<Error>) {
+    fn end(&self, mut failure: Option<Error>) {
         let mut state = self.lock();
-        state.failure = failure;
+        // Errors after a stop are of no interest.
+        if !self.stop.is_asked() {
+            state.failure = failure.take();
+        }
         state.ended = true;
         let wake = state.wake();
         drop(state);
@@ -192,8 +195,7 @@ impl<T: Send + 'static> Prefetch<T> {
             // The work's half-done state is dropped, and never read.
             let failure = catch_unwind(AssertUnwindSafe(|| work(&theirs, make)));
             let failure = failure.unwrap_or_else(|panic| Some(panicked(panic.as_ref())));
-            // Errors after a stop are of no interest.
-            theirs.end(failure.filter(|_| !theirs.stop.is_asked()));
+            theirs.end(failure);
         };
         let thread = Builder::new().name(NAME.to_owned()).spawn(run).map_err(|error| {
             Error::new(ErrorKind::Memory, format!("no thread could be started: {error}")).remedy_is(Remedy::NoPrefetch)
@@ -271,15 +273,15 @@ impl<T> Prefetch<T> {
         self.shared.lock().ready.is_empty()
     }
 
-    /// Asks the thread to stop, drops the ready items, and waits at most `patience`. Returns whether the thread has
-    /// ended.
+    /// Asks the thread to stop, drops the ready items and a failure that nobody was told of, and waits at most
+    /// `patience`. Returns whether the thread has ended.
     pub(super) fn stop(&self, patience: Duration) -> bool {
         if !self.is_in_this_process() {
             return true;
         }
         self.shared.stop.ask();
         let mut state = self.shared.lock();
-        let dropped = std::mem::take(&mut state.ready);
+        let dropped = (std::mem::take(&mut state.ready), state.failure.take());
         drop(state);
         self.shared.room.notify_one();
         drop(dropped);

@@ -58,9 +58,7 @@ impl DeviceKeywords {
             }
             match name.to_string().as_str() {
                 "requested_device" => {
-                    let asked = device::extract_requested(&value)?;
-                    let ordinal = value.extract::<i32>().is_err().then_some(asked.id());
-                    keywords.device = Some((asked.device_type(), ordinal));
+                    keywords.device = Some(device::extract_requested(&value)?);
                 }
                 "sync" => keywords.on_host = is_on_host(&value)?,
                 other => return Err(PyNotImplementedError::new_err(format!("the keyword {other} is not supported"))),

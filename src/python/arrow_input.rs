@@ -112,7 +112,7 @@ fn array_or_refusal(object: &Bound<'_, PyAny>, refusal: &mut Option<PyErr>) -> P
         (intern!(py, "__arrow_c_device_array__"), device_array_from_capsule),
         (intern!(py, "__arrow_c_array__"), array_from_capsule),
     ];
-    if is_host_first(object) {
+    if is_host_first(object)? {
         dunders.reverse();
     }
     for (dunder, import) in dunders {

@@ -8,6 +8,8 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyInt, PyList, PyString, PyTuple};
 
+use super::answers::answer;
+use super::counts::wide;
 use super::input::InputChunks;
 use super::options::mapping;
 use super::stream::wrap;
@@ -116,7 +118,7 @@ fn code(object: &Bound<'_, PyAny>) -> PyResult<Option<i32>> {
     if object.is_instance_of::<PyBool>() || !object.hasattr("__index__")? {
         return Err(wrong());
     }
-    object.extract().map(Some).map_err(|_| wrong())
+    answer(object.py(), object.extract())?.map(Some).ok_or_else(wrong)
 }
 
 /// The categories that are these values: a list, or Arrow data of one column.
@@ -165,14 +167,13 @@ fn of_list(list: &Bound<'_, PyAny>) -> PyResult<ArrayRef> {
             false => Arc::new(LargeBinaryArray::from_iter_values(bytes)),
         });
     }
-    let is_integer = |item: &Bound<'_, PyAny>| {
-        let is_index = item.is_instance_of::<PyInt>() || item.hasattr("__index__").unwrap_or(false);
-        is_index && !item.is_instance_of::<PyBool>()
-    };
-    if !items.iter().all(is_integer) {
-        return Err(mixed());
+    for item in &items {
+        let is_index = item.is_instance_of::<PyInt>() || answer(item.py(), item.hasattr("__index__"))? == Some(true);
+        if !is_index || item.is_instance_of::<PyBool>() {
+            return Err(mixed());
+        }
     }
-    let ints = items.iter().map(|item| item.extract::<i128>()).collect::<PyResult<Vec<_>>>()?;
+    let ints = items.iter().map(wide).collect::<PyResult<Vec<_>>>()?;
     if let Ok(ints) = ints.iter().map(|int| i64::try_from(*int)).collect::<Result<Vec<_>, _>>() {
         return Ok(Arc::new(Int64Array::from(ints)));
     }

@@ -4,6 +4,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
+use super::answers::answer;
 use super::options::mapping;
 
 /// The names of columns: a list of them, which a single name is not.
@@ -15,7 +16,7 @@ pub(super) fn names(object: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     if mapping(object)?.is_some() {
         return Err(PyTypeError::new_err("columns must be a list of names; to_tensors makes groups of a dict"));
     }
-    object.extract().map_err(|_| match object.repr() {
+    answer(object.py(), object.extract())?.ok_or_else(|| match object.repr() {
         Ok(found) => PyTypeError::new_err(format!("columns must be a list of names, not {found}")),
         Err(error) => error,
     })

@@ -7,23 +7,28 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt};
 
+use super::answers::{answer, error_about, text};
+
 /// An integer that is `least` or more.
 ///
 /// # Errors
 /// `TypeError` for a bool, a float or anything else that is no integer; `ValueError` for one below `least`.
 pub(super) fn count(name: &str, value: &Bound<'_, PyAny>, least: usize) -> PyResult<usize> {
     let count: Option<usize> = integer(name, value)?;
-    let refused = || PyValueError::new_err(format!("{name} must be {}, not {value}", from(least, value)));
-    count.filter(|count| *count >= least).ok_or_else(refused)
+    count.filter(|count| *count >= least).ok_or_else(|| beyond(name, least, "", value))
 }
 
-/// What a count may be, as the error for `value` says it.
-fn from(least: usize, value: &Bound<'_, PyAny>) -> String {
-    if value.gt(least).unwrap_or(false) {
-        format!("from {least} to {}", usize::MAX)
-    } else {
-        format!("{least} or more")
-    }
+/// The error for an integer that is no count.
+fn beyond(name: &str, least: usize, or_none: &str, value: &Bound<'_, PyAny>) -> PyErr {
+    let found = || -> PyResult<PyErr> {
+        let counts = match answer(value.py(), value.gt(least))? {
+            Some(true) => format!("from {least} to {}", usize::MAX),
+            _ => format!("{least} or more"),
+        };
+        let value = text(value.py(), value.str())?;
+        Ok(PyValueError::new_err(format!("{name} must be {counts}{or_none}, not {value}")))
+    };
+    found().unwrap_or_else(|ended| ended)
 }
 
 /// A seed or the number of an epoch: an integer of 64 bits without a sign.
@@ -31,7 +36,10 @@ fn from(least: usize, value: &Bound<'_, PyAny>) -> String {
 /// # Errors
 /// As [`count`].
 pub(super) fn word(name: &str, value: &Bound<'_, PyAny>) -> PyResult<u64> {
-    let refused = || PyValueError::new_err(format!("{name} must be from 0 to 2**64 - 1, not {value}"));
+    let refused = || {
+        let told = |value| format!("{name} must be from 0 to 2**64 - 1, not {value}");
+        error_about(value.py(), value.str(), |value| PyValueError::new_err(told(value)))
+    };
     integer(name, value)?.ok_or_else(refused)
 }
 
@@ -41,7 +49,7 @@ pub(super) fn word(name: &str, value: &Bound<'_, PyAny>) -> PyResult<u64> {
 /// As [`count`].
 pub(super) fn threads(value: &Bound<'_, PyAny>) -> PyResult<NonZero<usize>> {
     let count = integer("threads", value)?.and_then(NonZero::new);
-    count.ok_or_else(|| PyValueError::new_err(format!("threads must be {}, or None, not {value}", from(1, value))))
+    count.ok_or_else(|| beyond("threads", 1, ", or None", value))
 }
 
 /// The position that an index of Python means in a sequence, where a negative one counts from the end; `None` beyond either end.
@@ -66,11 +74,21 @@ pub(super) fn integer<T: TryFrom<i128>>(name: &str, value: &Bound<'_, PyAny>) ->
     if is_bool(value)? {
         return Err(wrong());
     }
-    match value.extract::<i128>() {
-        Ok(integer) => Ok(T::try_from(integer).ok()),
+    match wide(value) {
         Err(error) if error.is_instance_of::<PyOverflowError>(value.py()) => Ok(None),
-        Err(_) => Err(wrong()),
+        found => answer(value.py(), found)?.map(|integer| T::try_from(integer).ok()).ok_or_else(wrong),
     }
+}
+
+/// The integer that an object stands for by its `__index__`. PyO3 shifts what becomes 128 bits, which not all such objects can be.
+///
+/// # Errors
+/// `AttributeError` for an object without `__index__`; what that raises.
+pub(super) fn wide(object: &Bound<'_, PyAny>) -> PyResult<i128> {
+    if object.is_instance_of::<PyInt>() {
+        return object.extract();
+    }
+    object.call_method0(intern!(object.py(), "__index__"))?.extract()
 }
 
 /// Whether an object is a bool of Python or of an array library: in Python those count as 0 and 1.

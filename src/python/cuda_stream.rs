@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyModule};
 use pyo3::wrap_pyfunction;
 
+use super::answers::{answer, text};
 use super::capsule::call_if_present;
 use crate::callback;
 use crate::cuda::{self, Stream};
@@ -37,22 +38,22 @@ pub(super) fn extract(object: &Bound<'_, PyAny>) -> PyResult<Stream> {
     let has = |dunder| object.hasattr(dunder);
     let is_object = has(intern!(object.py(), "__cuda_stream__"))?;
     if !is_object && !object.is_instance_of::<PyBool>() && has(intern!(object.py(), "__index__"))? {
-        return match object.extract::<usize>() {
-            Ok(number) => Ok(Stream::named(number)?),
-            Err(_) => {
-                let reason = format!("{object} is no stream");
+        return match answer(object.py(), object.extract::<usize>())? {
+            Some(number) => Ok(Stream::named(number)?),
+            None => {
+                let reason = format!("{} is no stream", text(object.py(), object.str())?);
                 Err(Error::argument(reason).remedy_is("pass 1, 2, a handle, or an object with __cuda_stream__").into())
             }
         };
     }
-    let Some(answer) = call_if_present(object, intern!(object.py(), "__cuda_stream__"))? else {
+    let Some(returned) = call_if_present(object, intern!(object.py(), "__cuda_stream__"))? else {
         let name = object.get_type().name()?;
         return Err(PyTypeError::new_err(format!("a stream is an int, or an object with __cuda_stream__, not {name}")));
     };
-    let Ok((_version, handle)) = answer.extract::<(u32, usize)>() else {
-        let answer = answer.repr()?;
+    let Some((_version, handle)) = answer(object.py(), returned.extract::<(u32, usize)>())? else {
+        let returned = returned.repr()?;
         return Err(PyTypeError::new_err(format!(
-            "__cuda_stream__ must return (version, handle), and returned {answer}"
+            "__cuda_stream__ must return (version, handle), and returned {returned}"
         )));
     };
     // As a handle, 0 is the default stream of the runtime, which is the legacy one in every library that has it.

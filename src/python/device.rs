@@ -7,6 +7,7 @@ use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
+use super::answers::{answer, error_about};
 use super::counts::{integer, is_bool};
 use crate::ffi::dlpack::DLDeviceType;
 
@@ -43,8 +44,8 @@ impl Device {
         format!("Device({:?})", self.0.to_string())
     }
 
-    fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
-        extract(other).is_ok_and(|other| other == self.0)
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> PyResult<bool> {
+        Ok(answer(other.py(), extract(other))? == Some(self.0))
     }
 
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyTuple>> {
@@ -92,21 +93,28 @@ fn words(text: &str) -> String {
 }
 
 fn from_tuple(tuple: &Bound<'_, PyTuple>) -> PyResult<crate::device::Device> {
-    let wrong = || PyTypeError::new_err(format!("a device is (device_type, device_id), two integers, not {tuple}"));
+    let wrong = || {
+        let told = |tuple| format!("a device is (device_type, device_id), two integers, not {tuple}");
+        error_about(tuple.py(), tuple.str(), |tuple| PyTypeError::new_err(told(tuple)))
+    };
     let (device_type, id) = tuple.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>().map_err(|_| wrong())?;
-    let unknown = || PyBufferError::new_err(format!("the device {tuple} does not exist"));
-    let number = |value| integer("a device's number", value).map_err(|_| wrong());
+    let unknown = || {
+        error_about(tuple.py(), tuple.str(), |tuple| {
+            PyBufferError::new_err(format!("the device {tuple} does not exist"))
+        })
+    };
+    let number = |value| answer(tuple.py(), integer("a device's number", value))?.ok_or_else(wrong);
     let (device_type, id): (Option<i64>, Option<i64>) = (number(&device_type)?, number(&id)?);
     let device_type = device_type.and_then(|device_type| i32::try_from(device_type).ok()).ok_or_else(unknown)?;
     let id = id.ok_or_else(unknown)?;
     crate::device::Device::from_arrow(device_type, id).map_err(|_| unknown())
 }
 
-/// Reads `requested_device`: `(device_type, device_id)` or a type code.
-pub(super) fn extract_requested(object: &Bound<'_, PyAny>) -> PyResult<crate::device::Device> {
-    match object.extract::<i32>() {
-        Ok(device_type) if !is_bool(object)? => Ok(crate::device::Device::new(DLDeviceType(device_type), 0)),
-        _ => extract(object),
+/// Reads `requested_device`: `(device_type, device_id)`, or a type code, which names no ordinal.
+pub(super) fn extract_requested(object: &Bound<'_, PyAny>) -> PyResult<(DLDeviceType, Option<i32>)> {
+    match answer(object.py(), object.extract::<i32>())? {
+        Some(device_type) if !is_bool(object)? => Ok((DLDeviceType(device_type), None)),
+        _ => extract(object).map(|device| (device.device_type(), Some(device.id()))),
     }
 }
 

@@ -6,6 +6,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
+use super::answers::answer;
 use super::capsule::{legacy_capsule, versioned_capsule};
 use super::options::{Legacy, copy_mode};
 use super::{cuda_stream, device};
@@ -131,7 +132,7 @@ impl Consumer {
     fn of(tensor: &Tensor, asked: Option<Device>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
         match stream {
             None => Ok(Self::Default),
-            Some(stream) if stream.extract::<i64>().is_ok_and(|stream| stream == -1) => Ok(Self::Unordered),
+            Some(stream) if answer(stream.py(), stream.extract::<i64>())? == Some(-1) => Ok(Self::Unordered),
             // Whatever it is.
             Some(_) if tensor.readiness().is_none() && asked.is_none_or(|asked| !is_cuda(asked)) => {
                 Err(no_stream(tensor.device()).into())
@@ -251,7 +252,7 @@ fn copied(tensor: &Tensor, consumer: Consumer, why: &str) -> crate::error::Resul
 fn major(max_version: &Bound<'_, PyAny>) -> PyResult<u32> {
     let wrong = || PyTypeError::new_err("max_version must be a tuple (major, minor) of two integers");
     let version = max_version.cast::<PyTuple>().map_err(|_| wrong())?;
-    let (major, _minor) = version.extract::<(u32, u32)>().map_err(|_| wrong())?;
+    let (major, _minor) = answer(version.py(), version.extract::<(u32, u32)>())?.ok_or_else(wrong)?;
     Ok(major)
 }
 

@@ -6,6 +6,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyComplex, PyFloat, PyInt, PyString, PyType};
 
+use super::answers::answer;
 use super::schema::own_schema;
 use crate::dtype::DType;
 use crate::spec::BOOL8;
@@ -66,9 +67,9 @@ pub(super) fn resolve(object: &Bound<'_, PyAny>) -> PyResult<DType> {
     }
     // pandas and TensorFlow describe their types by a NumPy dtype, or by a class of its scalars.
     for attribute in [intern!(py, "numpy_dtype"), intern!(py, "as_numpy_dtype")] {
-        let Ok(theirs) = object.getattr(attribute) else { continue };
+        let Some(theirs) = answer(py, object.getattr(attribute))? else { continue };
         let dtype = match theirs.cast::<PyType>() {
-            Ok(class) => of_class(class).ok(),
+            Ok(class) => answer(py, of_class(class))?,
             Err(_) => printed(&theirs.str()?.to_string()),
         };
         if let Some(dtype) = dtype {
@@ -151,7 +152,7 @@ fn of_class(class: &Bound<'_, PyType>) -> PyResult<DType> {
     }
     // pandas' have their name under this one, JAX's and ml_dtypes' their dtype.
     for attribute in [intern!(py, "name"), intern!(py, "dtype")] {
-        if let Ok(theirs) = class.getattr(attribute)
+        if let Some(theirs) = answer(py, class.getattr(attribute))?
             && let Some(dtype) = printed(&theirs.str()?.to_string())
         {
             return Ok(dtype);

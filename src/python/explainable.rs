@@ -6,6 +6,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
+use super::answers::answer;
 use super::arrow_input::{self, ArrowInput};
 use super::input::InputChunks;
 use super::schema::schema_of_query;
@@ -128,6 +129,6 @@ fn stream_device(object: &Bound<'_, PyAny>) -> PyResult<Device> {
     if !object.hasattr(intern!(py, "__arrow_c_device_stream__"))? {
         return Ok(Device::CPU);
     }
-    let device = object.getattr_opt(intern!(py, "device"))?;
-    Ok(device.and_then(|device| device::extract(&device).ok()).unwrap_or(Device::CPU))
+    let Some(device) = object.getattr_opt(intern!(py, "device"))? else { return Ok(Device::CPU) };
+    Ok(answer(py, device::extract(&device))?.unwrap_or(Device::CPU))
 }

@@ -36,11 +36,10 @@ pub(super) fn from_dlpack(
     let _source = memory::scope(allocator, None)?;
     let device = device.map(device::extract).transpose()?;
     let tensor = input::import_dlpack(x, device, copy_mode(copy))?;
-    let tensor = tensor.ok_or_else(|| {
-        let name = x.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string());
-        let remedy = remedy(x, Reads::Tensors);
-        PyTypeError::new_err(format!("expected a tensor (with __dlpack__), got {name}{remedy}"))
-    })?;
+    let Some(tensor) = tensor else {
+        let (name, remedy) = (x.get_type().name()?, remedy(x, Reads::Tensors)?);
+        return Err(PyTypeError::new_err(format!("expected a tensor (with __dlpack__), got {name}{remedy}")));
+    };
     Ok(Tensor::new(tensor))
 }
 

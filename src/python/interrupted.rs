@@ -4,6 +4,7 @@ use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 
+use super::answers::answer;
 use super::package::package;
 
 /// What DuckDB raises, as a `RuntimeError`, in place of the exception of a signal's handler.
@@ -12,8 +13,13 @@ const OF_DUCKDB: &str = "Query interrupted";
 /// The error of a call into `owner`'s library: `KeyboardInterrupt` where that library has hidden one, caused by the error.
 pub(super) fn unhidden(owner: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
     let py = owner.py();
-    if !error.get_type(py).is(py.get_type::<PyRuntimeError>()) || !is_hidden(owner, &error).unwrap_or(false) {
+    if !error.get_type(py).is(py.get_type::<PyRuntimeError>()) {
         return error;
+    }
+    match answer(py, is_hidden(owner, &error)) {
+        Ok(Some(true)) => {}
+        Ok(_) => return error,
+        Err(ended) => return ended,
     }
     let interrupt = PyKeyboardInterrupt::new_err(());
     interrupt.set_cause(py, Some(error));

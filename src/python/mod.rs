@@ -3,6 +3,7 @@
 //! Another extension module enables the feature to read its arguments with [`input`], and to give its own classes the
 //! dunders of both protocols with [`protocol`]. [`register`] adds everything that the package has to a module.
 
+mod answers;
 mod array;
 mod arrow_dunders;
 mod arrow_input;

@@ -4,6 +4,8 @@ use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyFloat, PyInt, PyString};
 
+use super::answers::answer;
+use super::counts::wide;
 use crate::spec::{NullPolicy, Scalar};
 
 pub(super) fn parse_nulls(object: &Bound<'_, PyAny>) -> PyResult<NullPolicy> {
@@ -23,7 +25,7 @@ pub(super) fn parse_nulls(object: &Bound<'_, PyAny>) -> PyResult<NullPolicy> {
     let py = object.py();
     let is_float = object.is_instance_of::<PyFloat>();
     if object.is_instance_of::<PyInt>() || (!is_float && object.hasattr("__index__")?) {
-        match object.extract::<i128>() {
+        match wide(object) {
             Ok(value) => return Ok(NullPolicy::Fill(Scalar::Int(value))),
             Err(error) if error.is_instance_of::<PyOverflowError>(py) => {}
             // An array of one float has `__index__` too, which refuses.
@@ -32,7 +34,7 @@ pub(super) fn parse_nulls(object: &Bound<'_, PyAny>) -> PyResult<NullPolicy> {
         }
     }
     // `__float__` of a complex number drops the imaginary part; real ones of other libraries may refuse to name theirs.
-    if !is_float && object.getattr("imag").and_then(|imag| imag.is_truthy()).unwrap_or(false) {
+    if !is_float && answer(py, object.getattr("imag").and_then(|imag| imag.is_truthy()))? == Some(true) {
         return Err(no_fill());
     }
     match object.extract::<f64>() {

@@ -2,9 +2,11 @@
 
 use arrow_schema::TimeUnit;
 use pyo3::IntoPyObjectExt;
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyMapping, PyString};
+use pyo3::types::PyDict;
 
+use super::answers::is_mapping;
 use super::counts::count;
 use super::dtype;
 use super::nulls::parse_nulls;
@@ -49,13 +51,11 @@ pub(super) fn mapping<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<
         // The caller's own dict can change while it is read: by another thread, or by what reading its values runs.
         return dict.copy().map(Some);
     }
-    // A string is asked for by far the most, and to ask whether something is a mapping takes long.
-    if object.is_instance_of::<PyString>() {
+    if !is_mapping(object)? {
         return Ok(None);
     }
-    let Ok(mapping) = object.cast::<PyMapping>() else { return Ok(None) };
     let dict = PyDict::new(object.py());
-    dict.update(mapping)?;
+    dict.call_method1(intern!(object.py(), "update"), (object,))?;
     Ok(Some(dict))
 }
 

@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
 
+use super::answers::{answer, text};
 use super::capsule::{call, call_if_present, tensor_from_capsule};
 use super::tensor::of_cuda_array_interface;
 use crate::cuda::{PooledStream, Stream, is_cuda};
@@ -90,14 +91,15 @@ pub(super) fn behind(tensor: &Tensor, stream: Stream) -> PyResult<()> {
 
 /// What `__dlpack_device__` says; `None` without it.
 fn advertised_device(object: &Bound<'_, PyAny>) -> PyResult<Option<Device>> {
-    let Some(answer) = call_if_present(object, intern!(object.py(), "__dlpack_device__"))? else { return Ok(None) };
-    let (device_type, id) = match answer.extract::<(i32, Option<i64>)>() {
-        Ok((device_type, Some(id))) => (device_type, id),
+    let py = object.py();
+    let Some(returned) = call_if_present(object, intern!(py, "__dlpack_device__"))? else { return Ok(None) };
+    let (device_type, id) = match answer(py, returned.extract::<(i32, Option<i64>)>())? {
+        Some((device_type, Some(id))) => (device_type, id),
         // paddle names no ordinal for the one CPU.
-        Ok((device_type, None)) if device_type == DLDeviceType::CPU.0 => (device_type, 0),
+        Some((device_type, None)) if device_type == DLDeviceType::CPU.0 => (device_type, 0),
         _ => {
-            let reason = answer.repr().map_or_else(|_| "something else".to_owned(), |text| text.to_string());
-            let wrong = format!("__dlpack_device__ must return (device_type, device_id), and returned {reason}");
+            let returned = text(py, returned.repr())?;
+            let wrong = format!("__dlpack_device__ must return (device_type, device_id), and returned {returned}");
             return Err(PyTypeError::new_err(wrong));
         }
     };

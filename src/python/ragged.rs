@@ -8,6 +8,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
+use super::answers::answer;
 use super::arrow_dunders::{c_array, c_device_array, requested_field};
 use super::capsule::schema_capsule;
 use super::counts::count;
@@ -396,8 +397,8 @@ fn parse_pad(object: &Bound<'_, PyAny>) -> PyResult<Pad> {
     let pair = object.cast::<PyTuple>().map_err(|_| wrong())?;
     let (value, length) = pair.extract::<(Bound<'_, PyAny>, Option<Bound<'_, PyAny>>)>().map_err(|_| wrong())?;
     let length = length.map(|length| count("the length of pad", &length, 0)).transpose()?;
-    match parse_nulls(&value) {
-        Ok(NullPolicy::Fill(value)) => Ok(Pad::new(value).length(length)),
+    match answer(object.py(), parse_nulls(&value))? {
+        Some(NullPolicy::Fill(value)) => Ok(Pad::new(value).length(length)),
         _ => Err(wrong()),
     }
 }

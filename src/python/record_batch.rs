@@ -4,6 +4,7 @@ use pyo3::exceptions::{PyIndexError, PyKeyError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
+use super::answers::error_about;
 use super::arrow_dunders::{DeviceKeywords, as_requested, c_array, c_device_array, requested_field};
 use super::capsule::{device_stream_capsule, schema_capsule, stream_capsule};
 use super::counts::position;
@@ -37,7 +38,10 @@ impl RecordBatch {
             });
         }
         let found = position("the position of a column", key, columns.len())?;
-        found.ok_or_else(|| PyIndexError::new_err(format!("column {key} of {}", columns.len())))
+        found.ok_or_else(|| {
+            let told = |key| format!("column {key} of {}", columns.len());
+            error_about(key.py(), key.str(), |key| PyIndexError::new_err(told(key)))
+        })
     }
 }
 

@@ -8,6 +8,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 
+use super::answers::answer;
 use super::arrow_input::{self, Unread};
 use super::exchange::memory;
 use super::input::{self, InputChunks};
@@ -73,9 +74,11 @@ pub(super) fn to_arrow<'py>(
         return super::ragged::to_arrow(ragged, r#type, validity, copy, device);
     }
     let no_tensor = || {
-        let remedy = remedy(x, Reads::Tensors);
-        let remedy = if remedy.is_empty() { "; Arrow data goes through from_arrow" } else { remedy.as_str() };
-        PyTypeError::new_err(format!("to_arrow expects a tensor (with __dlpack__){remedy}"))
+        let error = |remedy: String| {
+            let remedy = if remedy.is_empty() { "; Arrow data goes through from_arrow" } else { remedy.as_str() };
+            PyTypeError::new_err(format!("to_arrow expects a tensor (with __dlpack__){remedy}"))
+        };
+        remedy(x, Reads::Tensors).map_or_else(|ended| ended, error)
     };
     // The host converts, wherever it is one of the two.
     let to_host = device.filter(|device| device.is_cpu());
@@ -150,9 +153,9 @@ fn read_names(object: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
             Err(_) => Err(wrong(&format!("has {}", name.repr()?))),
         }
     };
-    match object.try_iter() {
-        Ok(names) => names.map(name).collect(),
-        Err(_) => Err(wrong(&format!("is {}", object.repr()?))),
+    match answer(object.py(), object.try_iter())? {
+        Some(names) => names.map(name).collect(),
+        None => Err(wrong(&format!("is {}", object.repr()?))),
     }
 }
 

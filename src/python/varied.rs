@@ -8,6 +8,7 @@ use pyo3::types::{PyDict, PyString, PyTuple};
 use pyo3::wrap_pyfunction;
 
 use super::RecordBatch;
+use super::answers::answer;
 use super::counts::count;
 use super::exchange::Arrays;
 use super::group::{Group, group};
@@ -58,7 +59,7 @@ fn padded<'py>(
         Some(value) => value,
         None => 0_i32.into_pyobject(py)?.into_any(),
     };
-    let Ok(NullPolicy::Fill(padding)) = parse_nulls(&value) else {
+    let Some(NullPolicy::Fill(padding)) = answer(py, parse_nulls(&value))? else {
         return Err(PyTypeError::new_err("value must be a number: the padding"));
     };
     let multiple_of = multiple_of.map(|multiple| count("multiple_of", multiple, 1)).transpose()?;

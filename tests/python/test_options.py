@@ -290,3 +290,23 @@ def test_options_are_keywords_and_known(convert):
         convert(COLUMN, None)
     with pytest.raises(TypeError):
         convert(COLUMN, nonsense=None)
+
+
+def test_objects_that_stand_for_an_integer():
+    """By `__index__` alone, which is all that Python's own functions ask for."""
+
+    class Index:
+        def __init__(self, number: int):
+            self.number = number
+
+        def __index__(self) -> int:
+            return self.number
+
+    column, lists = pa.array([None, 7], pa.int64()), pa.array([[1, 2], [3, 4]])
+    assert np.from_dlpack(ad.to_tensor(column, nulls=Index(2**53 + 1), threads=Index(1))).tolist() == [2**53 + 1, 7]
+    assert np.from_dlpack(ad.to_tensor(lists, length=Index(2))).tolist() == [[1, 2], [3, 4]]
+    categories = [Index(7), Index(9)]
+    assert np.from_dlpack(ad.to_tensor(pa.array([9, 7]), categories=categories, unknown=Index(3))).tolist() == [1, 0]
+    loader = ad.Loader(lists, batch_size=Index(1), length=Index(2), shuffle_buffer=Index(2), seed=Index(2**63))
+    assert len(list(loader)) == 2
+    assert pa.array(ad.from_arrow(pa.record_batch({"a": [1]}))[Index(0)]).to_pylist() == [1]

@@ -107,6 +107,22 @@ fn an_error_comes_after_the_good_things_and_then_the_end() {
 }
 
 #[test]
+fn after_a_stop_nobody_is_told_of_a_failure() {
+    let (fail, told) = channel::<()>();
+    let make = move || {
+        told.recv().ok()?;
+        Some(Err::<usize, _>(Error::argument("late")))
+    };
+    let ahead = Prefetch::start(2, Stop::default(), make).unwrap();
+    fail.send(()).unwrap();
+    while !ahead.shared.lock().ended {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    ahead.close();
+    assert!(is_cut(&ahead.take(LONG)));
+}
+
+#[test]
 fn a_panic_is_an_error() {
     let ahead = Prefetch::<()>::start(1, Stop::default(), || panic!("on {}", "purpose")).unwrap();
     assert!(matches!(ahead.take(LONG), Ok(Taken::Failed(error)) if error.reason().ends_with("on purpose")));

@@ -15,6 +15,7 @@ use pyo3::sync::critical_section::with_critical_section;
 
 pub(super) use self::aside::{attached_with_exception_aside, with_exception_aside};
 pub(super) use self::call::{call, call_if_present, call_method};
+use super::answers::{error_about, text};
 use super::attach::release_attached;
 use crate::arrow::{
     DeviceArray, DeviceArrayStream, export_array, export_device_array, export_device_stream, export_schema,
@@ -152,8 +153,8 @@ fn arrow_capsule<T: Releasable>(py: Python<'_>, value: T) -> PyResult<Bound<'_, 
 /// The struct in a capsule of an Arrow interface.
 fn arrow_pointer<T: Named>(capsule: &Bound<'_, PyAny>) -> PyResult<NonNull<T>> {
     struct_pointer(capsule, T::NAME)?.ok_or_else(|| {
-        let found = capsule.repr().map_or_else(|_| "something else".to_owned(), |text| text.to_string());
-        PyTypeError::new_err(format!("expected a PyCapsule named {:?}, got {found}", T::NAME.to_string_lossy()))
+        let told = |found| format!("expected a PyCapsule named {:?}, got {found}", T::NAME.to_string_lossy());
+        error_about(capsule.py(), capsule.repr(), |found| PyTypeError::new_err(told(found)))
     })
 }
 
@@ -334,7 +335,7 @@ pub(super) fn tensor_from_capsule(capsule: &Bound<'_, PyAny>) -> PyResult<Tensor
         if used.iter().any(|name| pointer::<c_void>(capsule, name).is_some()) {
             return Err(PyValueError::new_err("the DLPack capsule was consumed already; a capsule can be used once"));
         }
-        let found = capsule.repr().map_or_else(|_| "something else".to_owned(), |text| text.to_string());
+        let found = text(capsule.py(), capsule.repr())?;
         Err(PyTypeError::new_err(format!(
             "__dlpack__ must return a PyCapsule named \"dltensor_versioned\" or \"dltensor\", and returned {found}"
         )))

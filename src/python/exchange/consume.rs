@@ -10,6 +10,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyModule, PyType, PyWeakrefMethods, PyWeakrefReference};
 
+use super::super::answers::answer;
 use super::super::options::Legacy;
 use super::super::package::package;
 use super::super::{Tensor, capsule};
@@ -79,7 +80,7 @@ impl<'py> Arrays<'py> {
     pub(in crate::python) fn foresee(&self, copy: Option<bool>) -> PyResult<()> {
         match &self.namespace {
             Some(Namespace { from_dlpack, library, .. }) if self.access == Access::Warned && copy == Some(false) => {
-                library.unwrap_or_else(|| Library::of(from_dlpack)).warn_of_view(self.py)
+                library.map_or_else(|| Library::of(from_dlpack), Ok)?.warn_of_view(self.py)
             }
             _ => Ok(()),
         }
@@ -94,7 +95,9 @@ impl<'py> Arrays<'py> {
         let own = |tensor| Bound::new(self.py, Tensor::with_legacy(tensor, self.legacy)).map(Bound::into_any);
         let Some(Namespace { ordered, from_dlpack, route, library }) = &mut self.namespace else { return own(tensor) };
         if self.access == Access::Warned && !tensor.is_writable() {
-            library.get_or_insert_with(|| Library::of(from_dlpack)).warn_of_view(self.py)?;
+            let known = library.map_or_else(|| Library::of(from_dlpack), Ok)?;
+            *library = Some(known);
+            known.warn_of_view(self.py)?;
         }
         // Where the table refuses, the function says why, in the library's own words.
         if let Maker::Table(table) = route
@@ -105,7 +108,7 @@ impl<'py> Arrays<'py> {
         }
         let array = capsule::call(from_dlpack, (own(tensor)?,), None)?;
         if let Maker::Unknown = route {
-            *route = learn(from_dlpack, &array);
+            *route = learn(from_dlpack, &array)?;
         }
         Ok(array)
     }
@@ -114,7 +117,7 @@ impl<'py> Arrays<'py> {
 impl<'py> Namespace<'py> {
     fn of(xp: &Bound<'py, PyAny>) -> PyResult<Self> {
         let Some(from_dlpack) = xp.getattr_opt(intern!(xp.py(), "from_dlpack"))? else {
-            let remedy = remedy(xp);
+            let remedy = remedy(xp)?;
             let message = format!("xp must be an array namespace with from_dlpack, and is {}{remedy}", xp.repr()?);
             return Err(PyTypeError::new_err(message));
         };
@@ -167,12 +170,12 @@ fn known(from_dlpack: &Bound<'_, PyAny>) -> (Maker, Option<Library>) {
 }
 
 /// Looks for the table of a module's arrays, and remembers what was found.
-fn learn(from_dlpack: &Bound<'_, PyAny>, array: &Bound<'_, PyAny>) -> Maker {
+fn learn(from_dlpack: &Bound<'_, PyAny>, array: &Bound<'_, PyAny>) -> PyResult<Maker> {
     let (py, address) = (array.py(), from_dlpack.as_ptr().addr());
     // Whatever is wrong with the table: the function works.
-    let table = ArrayTable::of(from_dlpack, &array.get_type()).unwrap_or(None);
+    let table = answer(py, ArrayTable::of(from_dlpack, &array.get_type()))?.flatten();
     let route = table.as_ref().map_or(Maker::Function, |table| Maker::Table(table.clone_ref(py)));
-    let library = Library::of(from_dlpack);
+    let library = Library::of(from_dlpack)?;
     // What has no weak references is looked at anew each time.
     if let Ok(from_dlpack) = PyWeakrefReference::new(from_dlpack) {
         let swap = |entries| std::mem::replace(&mut *KNOWN.lock().unwrap_or_else(PoisonError::into_inner), entries);
@@ -185,7 +188,7 @@ fn learn(from_dlpack: &Bound<'_, PyAny>, array: &Bound<'_, PyAny>) -> Maker {
         // What another thread has learnt meanwhile is learnt again.
         drop(swap(entries));
     }
-    route
+    Ok(route)
 }
 
 /// The part of an exchange table that makes arrays, and the type that they have.

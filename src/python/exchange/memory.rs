@@ -9,6 +9,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyModule, PyString};
 
+use super::super::answers::{answer, error_about};
 use super::super::attach::attached;
 use super::super::capsule::{call, call_method};
 use super::super::cuda_stream::NamedStream;
@@ -65,7 +66,7 @@ pub(in crate::python) fn scope(
 fn of_namespace(xp: &Bound<'_, PyAny>) -> PyResult<Option<MemorySource>> {
     let py = xp.py();
     let Some(from_dlpack) = xp.getattr_opt(intern!(py, "from_dlpack"))? else { return Ok(None) };
-    let Ok(package) = package(&from_dlpack) else { return Ok(None) };
+    let Some(package) = answer(py, package(&from_dlpack))? else { return Ok(None) };
     // Such a library is imported already.
     let cuda = |name: &str| Ok::<_, PyErr>(PyModule::import(py, name)?.getattr(intern!(py, "cuda"))?.unbind());
     let kind = match package.as_str() {
@@ -80,7 +81,7 @@ fn of_namespace(xp: &Bound<'_, PyAny>) -> PyResult<Option<MemorySource>> {
 fn stream_type(object: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
     let py = object.py();
     for base in object.get_type().mro().iter() {
-        if package(&base).is_ok_and(|package| package == "rmm") {
+        if answer(py, package(&base))?.is_some_and(|package| package == "rmm") {
             return Ok(Some(PyModule::import(py, "rmm.pylibrmm.stream")?.getattr("Stream")?.unbind()));
         }
     }
@@ -161,10 +162,10 @@ impl Resource {
 
     fn allocate(&self, py: Python<'_>, bytes: usize, stream: Stream) -> PyResult<Option<Allocated>> {
         let arguments = (bytes, self.stream(py, stream)?);
-        let answer = call_method(self.object.bind(py), intern!(py, "allocate"), arguments)?;
-        let address = answer.extract::<usize>().map_err(|_| {
-            let answer = answer.repr().map_or_else(|_| "something else".to_owned(), |text| text.to_string());
-            PyTypeError::new_err(format!("allocate must return an address, and returned {answer}"))
+        let returned = call_method(self.object.bind(py), intern!(py, "allocate"), arguments)?;
+        let address = answer(py, returned.extract::<usize>())?.ok_or_else(|| {
+            let told = |returned| format!("allocate must return an address, and returned {returned}");
+            error_about(py, returned.repr(), |returned| PyTypeError::new_err(told(returned)))
         })?;
         Ok(Some(Allocated::new(address, stream)))
     }

@@ -5,6 +5,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyModule, PyString, PyType};
 
+use crate::python::answers::answer;
 use crate::python::capsule;
 use crate::python::package::package;
 
@@ -34,9 +35,13 @@ pub(in crate::python) fn namespace<'py>(xp: Option<&Bound<'py, PyAny>>) -> PyRes
     let import = py.import("importlib")?.getattr("import_module")?;
     capsule::call(&import, (module,), None).map(Some).map_err(|error| {
         // A module that lacks one of its own requirements is another matter.
-        let missing = error.value(py).getattr("name").and_then(|missing| missing.extract::<String>());
+        let missing = match answer(py, error.value(py).getattr("name").and_then(|missing| missing.extract::<String>()))
+        {
+            Ok(missing) => missing,
+            Err(ended) => return ended,
+        };
         let is_unknown = error.is_instance_of::<PyModuleNotFoundError>(py)
-            && missing.is_ok_and(|missing| module == missing || module.starts_with(&format!("{missing}.")));
+            && missing.is_some_and(|missing| module == missing || module.starts_with(&format!("{missing}.")));
         if !is_unknown {
             return error;
         }
@@ -47,11 +52,11 @@ pub(in crate::python) fn namespace<'py>(xp: Option<&Bound<'py, PyAny>>) -> PyRes
 }
 
 /// What ends the error for an `xp=` that is no array namespace: the one that was meant, where that can be told.
-pub(super) fn remedy(xp: &Bound<'_, PyAny>) -> String {
-    match meant(xp) {
-        Ok(Some(meant)) => format!("; pass xp={meant}"),
-        _ => "; pass numpy, torch, jax.numpy, cupy or another module with from_dlpack".to_owned(),
-    }
+pub(super) fn remedy(xp: &Bound<'_, PyAny>) -> PyResult<String> {
+    Ok(match answer(xp.py(), meant(xp))?.flatten() {
+        Some(meant) => format!("; pass xp={meant}"),
+        None => "; pass numpy, torch, jax.numpy, cupy or another module with from_dlpack".to_owned(),
+    })
 }
 
 /// The namespace beneath a package, or that of an array or a class.
@@ -75,6 +80,6 @@ fn meant(xp: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
         library => library.to_owned(),
     };
     let modules = py.import(intern!(py, "sys"))?.getattr(intern!(py, "modules"))?;
-    let Ok(module) = modules.get_item(&library) else { return Ok(None) };
+    let Some(module) = answer(py, modules.get_item(&library))? else { return Ok(None) };
     Ok(has_from_dlpack(&module)?.then_some(library))
 }

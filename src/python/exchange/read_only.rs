@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use pyo3::prelude::*;
 
 use super::super::errors;
+use crate::python::answers::answer;
 use crate::python::package::package;
 
 /// How `writable=` of a call restricts the arrays that it hands out. The conversion makes private memory if that is requested.
@@ -54,10 +55,12 @@ pub(super) enum Library {
 }
 
 impl Library {
-    pub(super) fn of(from_dlpack: &Bound<'_, PyAny>) -> Self {
+    /// # Errors
+    /// As [`answer`].
+    pub(super) fn of(from_dlpack: &Bound<'_, PyAny>) -> PyResult<Self> {
         // A type without a module belongs to no known library.
-        let Ok(package) = package(from_dlpack) else { return Self::Heeds };
-        IGNORING.iter().find(|library| library.package == package).map_or(Self::Heeds, Self::Ignores)
+        let Some(package) = answer(from_dlpack.py(), package(from_dlpack))? else { return Ok(Self::Heeds) };
+        Ok(IGNORING.iter().find(|library| library.package == package).map_or(Self::Heeds, Self::Ignores))
     }
 
     /// Warns, the first time in this process, that the library writes through a view. The warning names the line of Python that

@@ -5,10 +5,11 @@ use std::num::NonZero;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyList, PySequence, PyTuple};
+use pyo3::types::{PyBool, PyDict, PyList, PyTuple};
 
 use super::sources::Sources;
 use crate::loader::{Digest, Hashes, Place, STATE_VERSION, SourceState, State, Terms};
+use crate::python::answers::{answer, error_about};
 use crate::python::counts::count;
 
 /// The first version of the state's format: a number of batches, without hashes.
@@ -128,7 +129,10 @@ where
     let value = dict
         .get_item(key)?
         .ok_or_else(|| PyValueError::new_err(format!("the state has no {key:?}: it is not of a Loader")))?;
-    let wrong = || PyValueError::new_err(format!("the state's {key:?} cannot be {value}"));
+    let wrong = || {
+        let told = |value| format!("the state's {key:?} cannot be {value}");
+        error_about(dict.py(), value.str(), |value| PyValueError::new_err(told(value)))
+    };
     // A bool passes for a number when it is extracted.
     let is_bool = |value: &Bound<'py, PyAny>| value.is_instance_of::<PyBool>();
     if is_bool(&value) && key != "shuffle_shards"
@@ -139,10 +143,13 @@ where
     // JSON has lists where a tuple is extracted.
     let value = match value.cast::<PyList>() {
         Ok(list) if key == "hashes" => {
-            let tuple = |item: Bound<'py, PyAny>| item.cast::<PySequence>().map_err(|_| wrong())?.to_tuple();
-            list.iter().map(tuple).collect::<PyResult<Vec<_>>>()?.into_bound_py_any(dict.py())?
+            let tuple = |item: Bound<'py, PyAny>| match item.cast::<PyList>() {
+                Ok(list) => list.to_tuple().into_any(),
+                Err(_) => item,
+            };
+            list.iter().map(tuple).collect::<Vec<_>>().into_bound_py_any(dict.py())?
         }
         _ => value.clone(),
     };
-    value.extract().map_err(|_| wrong())
+    answer(dict.py(), value.extract().map_err(Into::into))?.ok_or_else(wrong)
 }

@@ -4,12 +4,13 @@ use std::ffi::CString;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use pyo3::exceptions::{PyException, PyTypeError, PyUserWarning};
+use pyo3::exceptions::{PyTypeError, PyUserWarning};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyList, PyTuple, PyWeakrefMethods, PyWeakrefReference};
 
 use super::opening::{SourceTurns, read_already};
+use crate::python::answers::answer;
 use crate::python::arrow_input::{self, ArrowInput, Refuses};
 use crate::python::capsule::call;
 use crate::python::pandas::pandas_index;
@@ -44,7 +45,7 @@ impl LoaderSource {
             return Err(PyTypeError::new_err(format!(
                 "the source must be {DATA}, or a callable that opens it, not {}{}",
                 object.get_type().name()?,
-                remedy(object, Reads::Arrow)
+                remedy(object, Reads::Arrow)?
             )));
         }
         Ok(Self { object: object.clone().unbind(), is_callable, turns: SourceTurns::default(), last: Mutex::default() })
@@ -59,7 +60,7 @@ impl LoaderSource {
         if self.is_callable {
             let opened = call(object, (), None)?;
             if !is_data(&opened)? {
-                let (found, remedy) = (opened.get_type().name()?, remedy(&opened, Reads::Arrow));
+                let (found, remedy) = (opened.get_type().name()?, remedy(&opened, Reads::Arrow)?);
                 let text = format!("the source's callable must return {DATA}, not {found}{remedy}");
                 return Err(PyTypeError::new_err(text));
             }
@@ -101,11 +102,8 @@ impl LoaderSource {
             return Ok(None);
         }
         let object = self.object.bind(py);
-        let known = match sources::columns(object) {
-            // What is wrong with the source is told when it is opened.
-            Err(error) if error.is_instance_of::<PyException>(py) => None,
-            known => known?,
-        };
+        // What is wrong with the source is told when it is opened.
+        let known = answer(py, sources::columns(object))?.flatten();
         let index = |known: Known| pandas_index(object, known.field()).map(|index| (known, index));
         known.map(index).transpose()
     }
@@ -195,7 +193,9 @@ fn rows_of(object: &Bound<'_, PyAny>, depth: usize) -> PyResult<Option<usize>> {
         return Ok(all);
     }
     let counted = if has_dunder(object)? { object.clone() } else { counted(object)? };
-    if let Some(rows) = attribute(&counted, "num_rows")?.and_then(|rows| rows.extract().ok()) {
+    if let Some(rows) = attribute(&counted, "num_rows")?
+        && let Some(rows) = answer(object.py(), rows.extract())?
+    {
         return Ok(Some(rows));
     }
     let has_length = arrow_input::has_length(object)?;
@@ -204,11 +204,7 @@ fn rows_of(object: &Bound<'_, PyAny>, depth: usize) -> PyResult<Option<usize>> {
 
 /// An attribute of an object, unless it fails.
 fn attribute<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
-    match object.getattr(name) {
-        Ok(value) => Ok(Some(value)),
-        Err(error) if error.is_instance_of::<PyException>(object.py()) => Ok(None),
-        Err(error) => Err(error),
-    }
+    answer(object.py(), object.getattr(name))
 }
 
 /// Opens an object as a stream.

@@ -5,9 +5,10 @@ use arrow_schema::FieldRef;
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyMapping, PySlice, PyString};
+use pyo3::types::{PyDict, PySlice, PyString};
 
 use super::offers::name_of;
+use crate::python::answers::is_mapping;
 use crate::python::capsule::{call, call_method};
 use crate::python::schema;
 
@@ -27,7 +28,9 @@ pub(super) fn parts<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAn
 fn in_arrow_format<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = object.py();
     let Some(format) = object.getattr_opt(intern!(py, "format"))? else { return Ok(object.clone()) };
-    let Ok(format) = format.cast::<PyMapping>() else { return Ok(object.clone()) };
+    if !is_mapping(&format)? {
+        return Ok(object.clone());
+    }
     let name = format.get_item(intern!(py, "type"))?;
     if let Ok(name) = name.cast::<PyString>() {
         let is_arrow = name.to_str()? == "arrow";

@@ -30,7 +30,7 @@ pub(in crate::python) fn open(object: &Bound<'_, PyAny>) -> PyResult<Option<Open
             name_of(object),
         ))),
         Found::Other { item, is_taken } => {
-            let text = format!("{}, whose first item is {item}{}", expected(object), remedy(object, Reads::Arrow));
+            let text = format!("{}, whose first item is {item}{}", expected(object), remedy(object, Reads::Arrow)?);
             let error = PyTypeError::new_err(text);
             Err(if is_taken { item_taken(object.py(), error) } else { error })
         }

@@ -2,11 +2,10 @@
 
 use arrow_schema::FieldRef;
 use pyo3::prelude::*;
-use pyo3::types::{
-    PyByteArray, PyBytes, PyDict, PyFrozenSet, PyIterator, PyList, PyMapping, PySet, PyString, PyTuple, PyType,
-};
+use pyo3::types::{PyByteArray, PyBytes, PyDict, PyFrozenSet, PyIterator, PyList, PySet, PyString, PyTuple, PyType};
 
 use super::offers::{has_dunder, is_dataset};
+use crate::python::answers::is_mapping;
 use crate::python::arrow_input::has_length;
 use crate::python::schema::schema;
 
@@ -148,5 +147,5 @@ pub(super) fn is_never(object: &Bound<'_, PyAny>) -> PyResult<bool> {
         return Ok(false);
     }
     // To iterate over an array, such as one of Dask, can compute it.
-    Ok(object.cast::<PyMapping>().is_ok() || object.hasattr("__dlpack__")? || object.hasattr("__array__")?)
+    Ok(is_mapping(object)? || object.hasattr("__dlpack__")? || object.hasattr("__array__")?)
 }

@@ -14,6 +14,7 @@ use super::opened::Opened;
 use crate::arrow::{DeviceArray, DeviceArrayStream, difference};
 use crate::convert::request_field;
 use crate::error::{Error, ErrorKind, Result};
+use crate::python::answers::answer;
 use crate::python::attach::attached;
 use crate::python::capsule::{call, call_method};
 use crate::python::errors::item_taken;
@@ -108,8 +109,11 @@ fn take<'py>(next: &Bound<'py, PyAny>, iterator: &Bound<'py, PyAny>) -> PyResult
 /// one that is a column.
 pub(super) fn without_index(item: Bound<'_, PyAny>) -> PyResult<Bound<'_, PyAny>> {
     let py = item.py();
-    let mut classes = item.get_type().mro().iter();
-    if !classes.any(|class| package(&class).is_ok_and(|package| package == "pandas")) {
+    let mut is_pandas = false;
+    for class in item.get_type().mro().iter() {
+        is_pandas |= answer(py, package(&class))?.is_some_and(|package| package == "pandas");
+    }
+    if !is_pandas {
         return Ok(item);
     }
     let Some(reset) = item.getattr_opt(intern!(py, "reset_index"))? else { return Ok(item) };

@@ -10,6 +10,7 @@ use pyo3::types::{PyList, PySlice, PyString, PyTuple};
 use super::forms::{MAX_DEPTH, form, is_never};
 use super::offers::{has_dunder, is_dataset};
 use super::{datasets, items};
+use crate::python::answers::answer;
 use crate::python::arrow_input::{arrow, has_length};
 use crate::python::capsule::call_method;
 use crate::python::schema::schema_of_query;
@@ -139,9 +140,10 @@ pub(in crate::python) fn is_query(object: &Bound<'_, PyAny>) -> PyResult<bool> {
 fn names(object: &Bound<'_, PyAny>) -> PyResult<Option<Known>> {
     let py = object.py();
     let names = match object.getattr_opt(intern!(py, "dtypes"))? {
-        Some(_) => {
-            object.getattr_opt(intern!(py, "columns"))?.and_then(|columns| columns.extract::<Vec<String>>().ok())
-        }
+        Some(_) => match object.getattr_opt(intern!(py, "columns"))? {
+            Some(columns) => answer(py, columns.extract::<Vec<String>>())?,
+            None => None,
+        },
         None => object.getattr_opt(intern!(py, "description"))?.and_then(|description| described(&description)),
     };
     let column = |name: String| Arc::new(Field::new(name, DataType::Null, true));

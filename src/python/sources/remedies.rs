@@ -3,11 +3,10 @@
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{
-    PyBool, PyComplex, PyDict, PyFloat, PyFrozenSet, PyInt, PyList, PyMapping, PySet, PyString, PyTuple, PyType,
-};
+use pyo3::types::{PyBool, PyComplex, PyDict, PyFloat, PyFrozenSet, PyInt, PyList, PySet, PyString, PyTuple, PyType};
 
 use super::offers::{expected, has_dunder, is_dataset};
+use crate::python::answers::{answer, is_mapping};
 use crate::python::package::package;
 
 /// Methods that return Arrow data or an array, of objects that cannot be read in parts.
@@ -39,16 +38,21 @@ pub(in crate::python) enum Reads {
 
 /// The `TypeError` for an object that speaks no protocol, and is no source.
 pub(in crate::python) fn no_protocol(object: &Bound<'_, PyAny>) -> PyErr {
-    PyTypeError::new_err(format!("{}{}", expected(object), remedy(object, Reads::Arrow)))
+    let error = |remedy| PyTypeError::new_err(format!("{}{remedy}", expected(object)));
+    remedy(object, Reads::Arrow).map_or_else(|ended| ended, error)
 }
 
 /// What ends the error for an object that cannot be read: why, and what to write instead; nothing where that is not known.
-pub(in crate::python) fn remedy(object: &Bound<'_, PyAny>, reads: Reads) -> String {
+///
+/// # Errors
+/// As [`answer`].
+pub(in crate::python) fn remedy(object: &Bound<'_, PyAny>, reads: Reads) -> PyResult<String> {
     let found = match reads {
         Reads::Arrow => of_data(object),
         Reads::Tensors => of_tensor(object),
     };
-    found.ok().flatten().map_or_else(String::new, |remedy| format!("; {remedy}"))
+    let remedy = answer(object.py(), found)?.flatten();
+    Ok(remedy.map_or_else(String::new, |remedy| format!("; {remedy}")))
 }
 
 fn of_data(object: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
@@ -59,7 +63,7 @@ fn of_data(object: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     if object.is_instance_of::<PyString>() || object.hasattr(intern!(py, "__fspath__"))? {
         return of_path(object).map(Some);
     }
-    if object.is_instance_of::<PyDict>() || object.cast::<PyMapping>().is_ok() && object.hasattr("values")? {
+    if object.is_instance_of::<PyDict>() || is_mapping(object)? && object.hasattr("values")? {
         return of_mapping(object).map(Some);
     }
     if object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>() {
@@ -72,7 +76,7 @@ fn of_data(object: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
         return Ok(Some("pass arrow_dlpack.from_dlpack(data)".to_owned()));
     }
     for method in METHODS {
-        if object.getattr(method).is_ok_and(|method| method.is_callable()) {
+        if answer(py, object.getattr(method))?.is_some_and(|method| method.is_callable()) {
             return Ok(Some(format!("call .{method}() and pass its result")));
         }
     }

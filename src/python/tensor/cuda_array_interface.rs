@@ -13,6 +13,7 @@ use crate::cuda::{Pointer, PooledStream, Stream};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind};
 use crate::ffi::dlpack::DLDeviceType;
+use crate::python::answers::answer;
 use crate::python::attach::release_attached;
 use crate::python::cuda_stream;
 use crate::spec::{Dims, row_major_strides};
@@ -132,6 +133,7 @@ struct Interface {
 
 impl Interface {
     fn read(interface: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let py = interface.py();
         let wrong = |what: &str| PyTypeError::new_err(format!("__cuda_array_interface__ {what}"));
         let dict = interface.cast::<PyDict>().map_err(|_| wrong("must be a dict"))?;
         let entry = |name: &str| dict.get_item(name).map(|entry| entry.filter(|entry| !entry.is_none()));
@@ -140,16 +142,16 @@ impl Interface {
             let reason = "the array of __cuda_array_interface__ has a mask, which a tensor has no place for";
             return Err(Error::unsupported(reason).remedy_is("fill what is masked first").into());
         }
-        let version = required("version")?.extract::<i64>().map_err(|_| wrong("has a \"version\" that is no int"))?;
+        let version = answer(py, required("version")?.extract::<i64>())?;
+        let version = version.ok_or_else(|| wrong("has a \"version\" that is no int"))?;
         let typestr =
             required("typestr")?.extract::<String>().map_err(|_| wrong("has a \"typestr\" that is no str"))?;
         let dtype = dtype_of(&typestr).ok_or_else(|| {
             Error::unsupported(format!("the typestr {typestr:?} of __cuda_array_interface__ is no dtype"))
         })?;
         let dims = |object: &Bound<'_, PyAny>, name: &str| {
-            let dims =
-                object.extract::<Vec<i64>>().map_err(|_| wrong(&format!("has a {name:?} that is no tuple of ints")))?;
-            Ok::<Dims, PyErr>(Dims::from_vec(dims))
+            let dims = answer(py, object.extract::<Vec<i64>>())?.map(Dims::from_vec);
+            dims.ok_or_else(|| wrong(&format!("has a {name:?} that is no tuple of ints")))
         };
         let shape = dims(&required("shape")?, "shape")?;
         let itemsize = i64::try_from(dtype.itemsize()).unwrap_or(i64::MAX);
@@ -167,9 +169,8 @@ impl Interface {
                 strides
             }
         };
-        let (address, read_only) = required("data")?
-            .extract::<(Option<usize>, bool)>()
-            .map_err(|_| wrong("has \"data\" that is not (address, read_only)"))?;
+        let data = answer(py, required("data")?.extract::<(Option<usize>, bool)>())?;
+        let (address, read_only) = data.ok_or_else(|| wrong("has \"data\" that is not (address, read_only)"))?;
         // Version 2 knows no streams: its producers have waited.
         let stream = entry("stream")?.filter(|_| version >= 3);
         let stream = stream.map(|stream| cuda_stream::extract(&stream)).transpose()?;

@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 
 use crate::dtype::DType;
 use crate::plan::not_allowed;
+use crate::python::answers::answer;
 use crate::python::tensor_input::dlpack_as_it_is;
 use crate::spec::{CopyMode, Dims};
 use crate::tensor::{Output, Tensor, TensorParts};
@@ -24,7 +25,7 @@ pub(in crate::python) fn with_output<R>(
 ) -> PyResult<R> {
     // NumPy answers the buffer protocol in a fraction of the time that a capsule takes it.
     if is_tensor(object)?
-        && let Ok(buffer) = PyUntypedBuffer::get(object)
+        && let Some(buffer) = answer(object.py(), PyUntypedBuffer::get(object))?
     {
         if let Some(tensor) = of_buffer(&buffer) {
             // SAFETY: `buffer` keeps the memory where it is until it is released; for the rest, as below.
