@@ -16,7 +16,7 @@ from arrow_dlpack import _native
 from free_threading import is_missing
 
 # Seconds: threads of a reader or a loader may let go a moment after the last batch.
-PATIENCE = 1.0
+PATIENCE = 10.0
 
 
 def warm_up() -> None:

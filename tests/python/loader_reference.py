@@ -234,7 +234,7 @@ def loader_threads() -> int:
         return sum(thread_name(task) == LOADER for task in os.listdir("/proc/self/task"))
 
     # A thread that was joined is listed a moment longer, and a new one has the name of its maker until it names itself.
-    end = time.monotonic() + 1
+    end = time.monotonic() + 30
     while (found := count()) and time.monotonic() < end:
         time.sleep(0.001)
     return found

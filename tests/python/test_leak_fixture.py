@@ -11,11 +11,14 @@ LEAKS = """
 import types
 
 import arrow_dlpack as ad
+import leaks
 import numpy as np
 import producers
 import pyarrow as pa
 import pytest
 
+# Each leak takes this long to be one.
+leaks.PATIENCE = 1.0
 kept, libraries = [], []
 
 def test_memory():
