@@ -15,7 +15,9 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, Int32Array, StructArray, TimestampMicrosecondArray};
 use arrow_buffer::NullBuffer;
-use arrow_dlpack::{Conversion, CopyLog, CopyMode, DType, DeviceArray, ErrorKind, NullPolicy, Tensor, to_arrow};
+use arrow_dlpack::{
+    Conversion, CopyLog, CopyMode, DType, DeviceArray, ErrorKind, NullPolicy, Tensor, to_arrow, to_arrow_as,
+};
 use arrow_schema::{DataType, FieldRef};
 use support::arrow::{extension, field, import_edited, list, random_array, shared};
 use support::dlpack::Memory;
@@ -311,5 +313,15 @@ fn any_slice_of_a_nullable_struct_has_its_own_nulls() {
             let (back, expected) = (slice.unwrap().to_arrow().unwrap(), rows.slice(whole(start), whole(length)));
             assert_eq!(back.as_struct(), &expected, "rows {start} to {}", start + length);
         }
+    }
+}
+
+#[test]
+fn a_cast_is_refused_where_no_copy_is_allowed_even_without_rows() {
+    for count in [0, 1] {
+        let bits: ArrayRef = Arc::new(arrow_array::BooleanArray::from(vec![true; count]));
+        let tensor = Conversion::default().to_tensor(&shared(&bits, &field("x", DataType::Boolean))).unwrap();
+        let error = to_arrow_as(&tensor, None, &field("x", DataType::Int8), CopyMode::Never).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Copy);
     }
 }

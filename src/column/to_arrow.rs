@@ -66,7 +66,7 @@ fn array_of(tensor: &Tensor, form: TensorField, valid: Option<&Tensor>, copy: Co
     array_ready_at(node.export(&owner)?, field, readiness)
 }
 
-/// The validity of codes of a device that the host compares with their dictionary: those of null rows may be anything.
+/// Copies the validity of dictionary codes to the host, which compares the codes of valid rows with the dictionary.
 ///
 /// # Errors
 /// When the copy to the host fails.
@@ -74,10 +74,10 @@ pub(crate) fn compared_on_host(valid: &Tensor) -> Result<Tensor> {
     tensor_to_device(valid, &Transfer::to(Device::CPU, "validity of codes that are compared with their dictionary"))
 }
 
-/// Refuses bools that are not where the values are.
+/// Refuses a validity on another device than the values.
 ///
 /// # Errors
-/// With both devices.
+/// Names both devices.
 pub(crate) fn require_validity_on(values: Device, valid: &Tensor) -> Result<()> {
     if valid.device() == values {
         return Ok(());
@@ -86,8 +86,8 @@ pub(crate) fn require_validity_on(values: Device, valid: &Tensor) -> Result<()> 
     Err(Error::argument(reason).remedy_is("move the validity to the device of the values"))
 }
 
-/// Packs columns of bools, each a tensor of `rows` elements that [`require_validity_on`] let pass, by kernels; `None` if there are no rows.
-/// Nobody counts the nulls.
+/// Packs columns of bools on one device into bits, by kernels, without counting the nulls; `None` if there are no rows. Each column is a
+/// tensor of `rows` elements that [`require_validity_on`] accepted.
 ///
 /// # Errors
 /// When memory cannot be had.
@@ -108,8 +108,8 @@ pub(crate) fn pack_on_device(columns: &[Tensor], rows: usize) -> Result<Option<P
     Ok(Some(bits))
 }
 
-/// The form of a tensor as a column, some values of which may be in another one's type: bools of a device are packed there, those of the
-/// host with what a request needs to know of them.
+/// Returns the Arrow form of a tensor that becomes a column of the `requested` type: bits for bools on a CUDA device if bits are requested,
+/// because only kernels can pack them there. Otherwise the tensor's own form; [`as_requested`] casts that on the host.
 ///
 /// # Errors
 /// When no Arrow type holds the dtype.
@@ -219,7 +219,7 @@ pub(crate) struct ColumnNode {
 }
 
 impl ColumnNode {
-    /// The same column of a device, with a column of `bits` there as its bitmap. The caller joins the order of both.
+    /// Returns the same column of a device with column `index` of `bits` as its validity bitmap. The caller joins the stream order of both.
     pub(crate) fn with_device_bitmap(mut self, bits: &PackedBits, index: usize) -> Self {
         if let Some(bitmap) = self.node.buffers.first_mut() {
             *bitmap = bits.column(index);
@@ -233,7 +233,7 @@ impl ColumnNode {
     }
 }
 
-/// A tensor as a column of `form`, as `plan`, which was made of both, says.
+/// Returns a tensor as a column of `form`, by running `plan`, which was made for this tensor and this form.
 ///
 /// # Errors
 /// When codes are none of their dictionary, or memory cannot be had.
@@ -314,11 +314,8 @@ pub fn to_arrow_as(
     requested: &FieldRef,
     copy: CopyMode,
 ) -> Result<DeviceArray> {
-    let form = form_in(tensor, Some(requested))?;
-    if form.element == Element::Bits {
-        return convert::request_field(&array_of(tensor, form, valid, copy)?, requested);
-    }
-    as_requested(&to_arrow(tensor, valid, copy)?, tensor.dtype(), valid, requested, copy)
+    let array = array_of(tensor, form_in(tensor, Some(requested))?, valid, copy)?;
+    as_requested(&array, tensor.dtype(), valid, requested, copy)
 }
 
 /// A column that was made of a tensor of this dtype, in the type of `requested`.
