@@ -144,12 +144,16 @@ impl RowBlock {
         let dtype = self.layout.dtype;
         let out = self.spare(chunk.leaf.rows)?;
         let fits = spec.dtype() == dtype && out.len().checked_div(dtype.itemsize()) == Some(chunk.leaf.elements);
-        if !fits || !out.as_ptr().addr().is_multiple_of(dtype.alignment()) {
+        // Rows without elements have no memory, which would be aligned.
+        let is_aligned = out.is_empty() || out.as_ptr().addr().is_multiple_of(dtype.alignment());
+        if !fits || !is_aligned {
             return Err(beyond());
         }
-        // SAFETY: checked above: as many elements as `out` has room for, of one dtype, aligned for it.
-        let written = unsafe { write_range(Isa::detect(), spec, chunk, 0, out) };
-        written.map_err(|misfit| misfit.error(spec, row).in_column(spec.field().name()))?;
+        if !out.is_empty() {
+            // SAFETY: checked above: as many elements as `out` has room for, of one dtype, aligned for it.
+            let written = unsafe { write_range(Isa::detect(), spec, chunk, 0, out) };
+            written.map_err(|misfit| misfit.error(spec, row).in_column(spec.field().name()))?;
+        }
         self.rows += chunk.leaf.rows;
         Ok(())
     }
@@ -353,7 +357,8 @@ fn beyond() -> Error {
 
 #[cfg(test)]
 mod tests {
-    use arrow_array::{Array, ArrayRef, Float32Array, Int16Array, RecordBatch};
+    use arrow_array::{Array, ArrayRef, FixedSizeListArray, Float32Array, Float64Array, Int16Array, RecordBatch};
+    use arrow_buffer::NullBuffer;
     use arrow_schema::{DataType, Field};
 
     use super::*;
@@ -441,6 +446,24 @@ mod tests {
             assert_eq!(tensor.shape(), [2, i64::try_from(spec.columns().len()).unwrap()]);
             assert_eq!(tensor.as_slice::<f32>().unwrap(), expected);
         }
+    }
+
+    #[test]
+    fn rows_without_elements_need_no_memory() {
+        let item = Arc::new(Field::new("item", DataType::Float64, true));
+        let lists = FixedSizeListArray::new(
+            item,
+            0,
+            Arc::new(Float64Array::from(vec![0.0; 0])),
+            Some(NullBuffer::new_valid(3)),
+        );
+        let field = Field::new("lists", lists.data_type().clone(), true);
+        let lists = DeviceArray::from_arrow(&lists, Arc::new(field)).unwrap();
+        let spec = Spec::new(lists.field(), &Options::default()).unwrap();
+        let mut one = RowBlock::new(Arc::new(RowLayout::of_column(&spec).unwrap()));
+        append(&mut one, &lists, &spec).unwrap();
+        append(&mut one, &lists.clipped(&(1..3)), &spec).unwrap();
+        assert_eq!(one.into_tensor().unwrap().shape(), [5, 0]);
     }
 
     #[test]
