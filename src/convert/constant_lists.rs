@@ -4,7 +4,7 @@ use arrow_buffer::{ArrowNativeType, NullBuffer};
 use arrow_data::ArrayData;
 use arrow_schema::DataType;
 
-use super::repeat::{RowMap, repeated, slots};
+use super::repeat::{RowMap, has_rows_of_one_size, repeated, slots};
 use crate::arrow::wrong_length;
 use crate::error::{Error, Result};
 
@@ -16,17 +16,20 @@ enum Extents<'a, T> {
     Spans(&'a [T], &'a [T]),
 }
 
-/// Returns `length` items for each list of a valid array: its own, or zeros that the list's null hides. Items that follow each other are
-/// not copied if they `may_be_shared`.
+/// Decodes items into memory of their own.
+type Decode<'a> = &'a dyn Fn(&ArrayData) -> Result<ArrayData>;
+
+/// Returns `length` items for each list of a valid array, in memory of their own: the list's items, or zeros that its null hides. They are
+/// decoded if there is a `decode`.
 ///
 /// # Errors
-/// If a list that is not null has another length: names the row.
-pub(super) fn items_of_lists(lists: &ArrayData, length: usize, may_be_shared: bool) -> Result<ArrayData> {
+/// If a list that is not null has another length: names the row. As `decode`.
+pub(super) fn items_of_lists(lists: &ArrayData, length: usize, decode: Option<Decode<'_>>) -> Result<ArrayData> {
     match lists.data_type() {
-        DataType::List(_) => items::<i32>(lists, &Extents::Offsets(offsets(lists)), length, may_be_shared),
-        DataType::LargeList(_) => items::<i64>(lists, &Extents::Offsets(offsets(lists)), length, may_be_shared),
-        DataType::ListView(_) => items::<i32>(lists, &spans(lists), length, may_be_shared),
-        _ => items::<i64>(lists, &spans(lists), length, may_be_shared),
+        DataType::List(_) => items::<i32>(lists, &Extents::Offsets(offsets(lists)), length, decode),
+        DataType::LargeList(_) => items::<i64>(lists, &Extents::Offsets(offsets(lists)), length, decode),
+        DataType::ListView(_) => items::<i32>(lists, &spans(lists), length, decode),
+        _ => items::<i64>(lists, &spans(lists), length, decode),
     }
 }
 
@@ -58,13 +61,12 @@ fn items<T: ArrowNativeType>(
     lists: &ArrayData,
     extents: &Extents<'_, T>,
     length: usize,
-    may_be_shared: bool,
+    decode: Option<Decode<'_>>,
 ) -> Result<ArrayData> {
     let values = lists.child_data().first().ok_or_else(|| Error::invalid("a list without a child"))?;
     let rows = lists.len();
     let count = rows.checked_mul(length).ok_or_else(|| Error::invalid("lists have more items than 64 bits count"))?;
-    let mut first = None;
-    let mut is_dense = may_be_shared;
+    let (mut first, mut is_dense, mut used) = (None, true, usize::MAX..0);
     for row in 0..rows {
         let (start, own) = extents.of(row).ok_or_else(|| Error::invalid("a list has no offsets").at_row(row))?;
         let is_null = lists.nulls().is_some_and(|nulls| nulls.is_null(row));
@@ -73,12 +75,23 @@ fn items<T: ArrowNativeType>(
         }
         let expected = row.checked_mul(length).and_then(|before| first.get_or_insert(start).checked_add(before));
         is_dense &= own == length && expected == Some(start);
+        if !is_null {
+            used = used.start.min(start)..used.end.max(start.saturating_add(own));
+        }
     }
-    let first = first.unwrap_or(0);
-    if is_dense && first.checked_add(count).is_some_and(|end| end <= values.len()) {
-        return Ok(values.slice(first, count));
+    let (first, items) = (first.unwrap_or(0), Items { lists, extents, length, count, before: 0 });
+    is_dense &= first.checked_add(count).is_some_and(|end| end <= values.len());
+    match decode {
+        None => repeated(values, &items),
+        Some(decode) if is_dense => decode(&values.slice(first, count)),
+        Some(decode) if has_rows_of_one_size(values.data_type()) => decode(&repeated(values, &items)?),
+        Some(decode) => {
+            // Not the items that no list shows: there may be very many of them.
+            let used = if used.end <= values.len() { used.start.min(used.end)..used.end } else { 0..values.len() };
+            let decoded = decode(&values.slice(used.start, used.len()))?;
+            repeated(&decoded, &Items { before: used.start, ..items })
+        }
     }
-    repeated(values, &Items { lists, extents, length, count })
 }
 
 /// The items of lists, those of null lists as nulls.
@@ -87,6 +100,8 @@ struct Items<'a, T> {
     extents: &'a Extents<'a, T>,
     length: usize,
     count: usize,
+    /// Items of the lists that the source does not have, before its own.
+    before: usize,
 }
 
 impl<T: ArrowNativeType> RowMap for Items<'_, T> {
@@ -102,7 +117,10 @@ impl<T: ArrowNativeType> RowMap for Items<'_, T> {
         for row in 0..self.lists.len() {
             let own = self.extents.of(row).filter(|_| self.lists.nulls().is_none_or(|nulls| nulls.is_valid(row)));
             match own {
-                Some((start, _)) => (0..self.length).for_each(|item| take(start.checked_add(item), 1)),
+                Some((start, _)) => {
+                    let start = start.checked_sub(self.before);
+                    (0..self.length).for_each(|item| take(start.and_then(|start| start.checked_add(item)), 1));
+                }
                 None => take(None, self.length),
             }
         }

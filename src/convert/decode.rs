@@ -1,4 +1,4 @@
-//! Decodes runs and dictionaries into plain values.
+//! Decodes runs, dictionaries and lists of one length into plain values.
 
 use arrow_array::{Array, make_array, new_empty_array};
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
@@ -15,8 +15,8 @@ use crate::categories::Categories;
 use crate::error::{Error, Result, catch_panic};
 use crate::spec::Spec;
 
-/// As [`decode_apart`], for whom copies the result: lists of one length whose items follow each other are shared where
-/// [`Spec::of_dense_lists`] has a spec.
+/// As [`decode_apart`], for callers that copy the result: lists of one length whose items follow each other share the items with the array
+/// if [`Spec::is_of_lists`].
 ///
 /// # Errors
 /// As [`decode_apart`].
@@ -85,23 +85,10 @@ fn written_out(data: &ArrayData, to: &DataType, categories: Option<&Categories>)
             DataType::FixedSizeList(item, size),
         ) => {
             let own = data.child_data().first().ok_or_else(cannot)?;
-            if *item.data_type() == DataType::Boolean && *own.data_type() != DataType::Boolean {
-                // Only nulls are wanted: items of no fixed size become bits before they move.
-                let bits = written_out(own, item.data_type(), None)?;
-                // SAFETY: the same lists, over a child of as many items.
-                let lists = unsafe {
-                    data.clone()
-                        .into_builder()
-                        .data_type(with_item(data, item))
-                        .child_data(vec![bits])
-                        .build_unchecked()
-                };
-                return written_out(&lists, to, None);
-            }
-            // What is decoded is memory of its own: only items that are decoded themselves may be shared before.
             let is_decoded = own.data_type() != item.data_type() || categories.is_some();
-            let items = items_of_lists(data, usize::try_from(*size).map_err(|_| cannot())?, is_decoded)?;
-            let child = written_out(&items, item.data_type(), categories)?;
+            let decode = |items: &ArrayData| written_out(items, item.data_type(), categories);
+            let size = usize::try_from(*size).map_err(|_| cannot())?;
+            let child = items_of_lists(data, size, is_decoded.then_some(&decode))?;
             let lists = ArrayData::builder(to.clone()).len(data.len()).nulls(data.nulls().cloned());
             // SAFETY: as many lists as before, with a child of `size` slots for each (`items_of_lists`), and their own bitmap.
             Ok(unsafe { lists.add_child_data(child).build_unchecked() })
@@ -122,17 +109,6 @@ fn written_out(data: &ArrayData, to: &DataType, categories: Option<&Categories>)
             Ok(unsafe { bools.add_buffer(bits).build_unchecked() })
         }
         _ => categories.map_or_else(|| Err(cannot()), |categories| encoded(data, categories)),
-    }
-}
-
-/// The type of these lists with other items.
-fn with_item(lists: &ArrayData, item: &FieldRef) -> DataType {
-    let item = item.clone();
-    match lists.data_type() {
-        DataType::List(_) => DataType::List(item),
-        DataType::LargeList(_) => DataType::LargeList(item),
-        DataType::ListView(_) => DataType::ListView(item),
-        _ => DataType::LargeListView(item),
     }
 }
 

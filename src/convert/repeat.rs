@@ -101,6 +101,24 @@ impl RowMap for Whole {
     }
 }
 
+/// Returns whether [`repeated`] takes arrays of this type.
+pub(super) fn has_rows_of_one_size(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Null | DataType::Boolean => true,
+        DataType::FixedSizeList(item, _) => has_rows_of_one_size(item.data_type()),
+        other => row_width(other).is_some(),
+    }
+}
+
+/// Returns the bytes of a row in the first buffer; `None` if rows differ, or are no whole bytes of one buffer.
+fn row_width(data_type: &DataType) -> Option<usize> {
+    match data_type {
+        DataType::FixedSizeBinary(width) => usize::try_from(*width).ok(),
+        DataType::Dictionary(codes, _) => codes.primitive_width(),
+        other => other.primitive_width(),
+    }
+}
+
 /// Returns the rows of a valid array that `rows` maps to. Structs and fixed-size lists in the array have offset 0.
 ///
 /// # Errors
@@ -155,12 +173,8 @@ fn repeated_blocks(source: &ArrayData, rows: &impl RowMap, block: usize, is_top:
             result.add_buffer(repeated_bits(&values, rows, block)?.into_inner())
         }
         other => {
-            let width = match other {
-                DataType::FixedSizeBinary(width) => usize::try_from(*width).ok(),
-                DataType::Dictionary(codes, _) => codes.primitive_width(),
-                other => other.primitive_width(),
-            };
-            let width = width.ok_or_else(|| Error::unsupported(format!("{other} has no rows of one size")))?;
+            let width =
+                row_width(other).ok_or_else(|| Error::unsupported(format!("{other} has no rows of one size")))?;
             let values = source.buffers().first().ok_or_else(no_buffer)?;
             let first = source.offset().checked_mul(width).ok_or_else(too_many)?;
             let values = values.as_slice().get(first..).ok_or_else(no_buffer)?;

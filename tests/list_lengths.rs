@@ -1,0 +1,80 @@
+//! Do lists of one length become what fixed-size lists of the same items become, wherever their items lie?
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a helper that fails is a test that fails")]
+
+mod support;
+
+use std::sync::Arc;
+
+use arrow_array::{Array, ArrayRef, FixedSizeListArray, Int32Array, ListArray, ListViewArray, RunArray, StringArray};
+use arrow_buffer::{NullBuffer, OffsetBuffer};
+use arrow_dlpack::{Conversion, DeviceArray, NullPolicy, Scalar, Tensor};
+use arrow_schema::{Field, FieldRef};
+use support::arrow::{field, shared};
+use support::reference::read_bools;
+
+fn imported(array: &dyn Array) -> DeviceArray {
+    shared(array, &field("x", array.data_type().clone()))
+}
+
+fn item_of(items: &ArrayRef) -> FieldRef {
+    Arc::new(Field::new("item", items.data_type().clone(), true))
+}
+
+/// Lists of two items from each of these starts on.
+fn apart(items: &ArrayRef, starts: &[i32], nulls: Option<NullBuffer>) -> ListViewArray {
+    ListViewArray::new(item_of(items), starts.to_vec().into(), vec![2; starts.len()].into(), items.clone(), nulls)
+}
+
+/// Lists of two items that follow each other, but for the null ones, which are empty.
+fn empty_nulls(items: &ArrayRef, valid: &[bool]) -> ListArray {
+    let lengths = valid.iter().map(|valid| if *valid { 2 } else { 0 });
+    ListArray::new(item_of(items), OffsetBuffer::from_lengths(lengths), items.clone(), Some(valid.to_vec().into()))
+}
+
+fn fills() -> Conversion {
+    Conversion::default().length(2).nulls(NullPolicy::Fill(Scalar::Int(-1)))
+}
+
+fn numbers(tensor: &Tensor) -> Vec<i32> {
+    assert_eq!(tensor.shape()[1..], [2]);
+    tensor.to_vec::<i32>().unwrap()
+}
+
+#[test]
+fn items_of_runs_are_decoded_wherever_the_lists_lie() {
+    let ends = Int32Array::from(vec![1, 3, 7]);
+    let runs = RunArray::try_new(&ends, &Int32Array::from(vec![Some(5), None, Some(7)])).unwrap();
+    // 5, null, null, 7, 7, 7, 7.
+    let items: ArrayRef = Arc::new(runs);
+    for (starts, expected) in
+        [(&[0, 2, 4][..], &[5, -1, -1, 7, 7, 7][..]), (&[0, 3], &[5, -1, 7, 7]), (&[2, 0], &[-1, 7, 5, -1])]
+    {
+        assert_eq!(numbers(&fills().to_tensor(&imported(&apart(&items, starts, None))).unwrap()), expected);
+    }
+    let inner = apart(&items, &[0, 5, 3, 0], None).slice(1, 2);
+    assert_eq!(numbers(&fills().to_tensor(&imported(&inner)).unwrap()), [7, 7, 7, 7]);
+    assert_eq!(
+        numbers(&fills().to_tensor(&imported(&apart(&items, &[2, 3], Some(vec![true, false].into())))).unwrap()),
+        [-1, 7, -1, -1]
+    );
+    let nulls = imported(&empty_nulls(&items, &[true, false, true]));
+    assert_eq!(numbers(&fills().to_tensor(&nulls).unwrap()), [5, -1, -1, -1, -1, 7]);
+    assert_eq!(read_bools(&fills().validity(&nulls).unwrap()), [true, false, false, false, false, true]);
+}
+
+#[test]
+fn items_of_no_fixed_size_have_a_validity_wherever_the_lists_lie() {
+    let texts: ArrayRef = Arc::new(StringArray::from(vec![Some("a"), None, Some("bc"), Some(""), None, None]));
+    let pairs: ArrayRef = Arc::new(FixedSizeListArray::new(item_of(&texts), 2, texts.clone(), None));
+    let triple = |valid: &[bool]| Conversion::default().length(2).validity(&imported(&empty_nulls(&pairs, valid)));
+    assert_eq!(read_bools(&triple(&[true]).unwrap()), [true, false, true, true]);
+    let lists = apart(&texts, &[0, 3], None);
+    assert_eq!(read_bools(&fills().validity(&imported(&lists)).unwrap()), [true, false, true, false]);
+    let lists = apart(&pairs, &[1, 0], None);
+    let valid = fills().validity(&imported(&lists)).unwrap();
+    assert_eq!(
+        (valid.shape(), read_bools(&valid)),
+        (&[2, 2, 2][..], vec![true, true, false, false, true, false, true, true])
+    );
+}
