@@ -6,9 +6,14 @@ mod support;
 
 use std::sync::Arc;
 
-use arrow_array::{Array, ArrayRef, FixedSizeListArray, Int32Array, ListArray, ListViewArray, RunArray, StringArray};
+use arrow_array::{
+    Array, ArrayRef, FixedSizeListArray, Int32Array, ListArray, ListViewArray, RecordBatch, RunArray, StringArray,
+};
 use arrow_buffer::{NullBuffer, OffsetBuffer};
-use arrow_dlpack::{Conversion, DeviceArray, NullPolicy, Scalar, Tensor};
+use arrow_dlpack::ffi::dlpack::DLDeviceType;
+use arrow_dlpack::{
+    Conversion, CopyLog, Device, DeviceArray, DeviceArrayStream, Group, NullPolicy, Report, Scalar, Selection, Tensor,
+};
 use arrow_schema::{Field, FieldRef};
 use support::arrow::{field, shared};
 use support::reference::read_bools;
@@ -77,4 +82,33 @@ fn items_of_no_fixed_size_have_a_validity_wherever_the_lists_lie() {
         (valid.shape(), read_bools(&valid)),
         (&[2, 2, 2][..], vec![true, true, false, false, true, false, true, true])
     );
+}
+
+#[test]
+fn a_validity_tells_whether_lists_are_decoded() {
+    let numbers: ArrayRef = Arc::new(Int32Array::from_iter_values(0..6));
+    let names = ["first", "second"];
+    let groups = Selection::Named(vec![("x".to_owned(), Group::matrix(names).validity("valid"))]);
+    let grouped = fills().select(groups);
+    for (starts, decoded, step) in [(&[0, 2, 4], 0, "bits unpacked to bytes"), (&[4, 0, 1], 48, "decoded")] {
+        let lists: ArrayRef = Arc::new(apart(&numbers, starts, None));
+        let batch = RecordBatch::try_from_iter(names.map(|name| (name, lists.clone()))).unwrap();
+        let batch = DeviceArray::from_record_batch(&batch).unwrap();
+        // A bool for each of 12 elements, and 4 bytes for each that is decoded.
+        let plan = fills().plan_validity(&batch).unwrap();
+        let (log, streamed) = (CopyLog::new(), CopyLog::new());
+        log.track(|| fills().validity(&batch)).unwrap();
+        assert_eq!((plan.bytes(), log.bytes()), (12 + decoded, 12 + decoded));
+        let steps = |report: &Report| report.rows.iter().find(|row| row.column == "valid").unwrap().steps.clone();
+        let report = grouped.explain(&batch).unwrap();
+        assert_eq!(steps(&report)[0], step);
+        let batches = std::iter::once(Ok(batch.clone()));
+        let mut stream = DeviceArrayStream::new(batch.field().clone(), DLDeviceType::CPU, batches);
+        streamed.track(|| grouped.read_tensors(&mut stream)).unwrap();
+        let whole = CopyLog::new();
+        whole.track(|| grouped.to_tensors(&batch)).unwrap();
+        assert_eq!(streamed.bytes(), whole.bytes());
+        let of_type = grouped.explain_type(batch.field(), Device::CPU).unwrap();
+        assert_eq!(steps(&of_type)[0], "decoded, unless the lists follow each other");
+    }
 }

@@ -41,8 +41,10 @@ fn explain_type(result: &ResultSpec, options: &MatrixOptions) -> Report {
             single(result, Device::CPU, |row| row.set_validity_possible(Some(spec), options.copy))
         }
         ResultKind::Validity(spec) => {
-            let decoded = spec.columns().iter().map(|(_, column)| column).find(|column| column.decoded().is_some());
-            single(result, Device::CPU, |row| row.set_validity_possible(decoded, options.copy))
+            let decoded =
+                || spec.columns().iter().map(|(_, column)| column).filter(|column| column.decoded().is_some());
+            let surely = decoded().find(|column| !column.is_of_lists());
+            single(result, Device::CPU, |row| row.set_validity_possible(surely.or(decoded().next()), options.copy))
         }
     }
 }
@@ -98,8 +100,7 @@ impl ReportRow {
 
     /// Sets what is done for a validity of any data, for which a column of this spec is decoded.
     fn set_validity_possible(&mut self, decoded: Option<&Spec>, copy: CopyMode) -> Result<()> {
-        let decoding = decoded.filter(|spec| spec.decoded().is_some()).map(Action::decoding);
-        let certain = |action: Action| PossibleStep { text: action.to_string(), only_if: None };
-        self.set_possible(&decoding.into_iter().chain([Action::Unpack]).map(certain).collect::<Vec<_>>(), copy)
+        let steps = decoded.and_then(Spec::decoding).into_iter().chain([Action::Unpack.to_string()]);
+        self.set_possible(&steps.map(|text| PossibleStep { text, only_if: None }).collect::<Vec<_>>(), copy)
     }
 }

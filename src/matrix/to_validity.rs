@@ -53,7 +53,8 @@ impl<'a> PlannedValidity<'a> {
         options: &'a MatrixOptions,
     ) -> Result<Self> {
         let (chunks, _) = all_columns(spec, arrays)?;
-        let plan = plan_matrix(spec, arrays.iter().map(MatrixChunk::array), options)?;
+        let shared = arrays.iter().map(|chunk| chunk.shared_bytes(spec)).fold(0, usize::saturating_add);
+        let plan = plan_matrix(spec, arrays.iter().map(MatrixChunk::array), options, shared)?;
         let readiness = DeviceArray::readiness_of(arrays.iter().map(MatrixChunk::array));
         Ok(Self { plan, elements: Elements::Matrix(spec, chunks, options), readiness })
     }
@@ -107,7 +108,7 @@ pub(super) fn decode_matrix_validity(
     chunks: &[DeviceArray],
     options: &MatrixOptions,
 ) -> Result<Vec<MatrixChunk>> {
-    plan_matrix(spec, chunks, options)?;
+    plan_matrix(spec, chunks, options, 0)?;
     decode_chunks(spec, chunks, options)
 }
 
@@ -132,13 +133,14 @@ fn plan_matrix<'a>(
     spec: &MatrixSpec,
     chunks: impl IntoIterator<Item = &'a DeviceArray, IntoIter: Clone>,
     options: &MatrixOptions,
+    shared_bytes: usize,
 ) -> Result<Plan> {
     let chunks = chunks.into_iter();
     let rows = chunks.clone().fold(0_usize, |rows, chunk| rows.saturating_add(chunk.len()));
     let filled = chunks.clone().filter(|chunk| !chunk.is_empty());
     let readiness = DeviceArray::readiness_of(chunks);
     let placement = readiness.map_or(Placement::Host, |readiness| Placement::Kernels(readiness.device()));
-    let data = MatrixData { rows, chunks: filled.clone().count(), placement, ..MatrixData::default() };
+    let data = MatrixData { rows, chunks: filled.clone().count(), shared_bytes, placement, ..MatrixData::default() };
     let plan = Plan::matrix(spec, data, options)?;
     if let Some(readiness) = readiness {
         for chunk in filled {

@@ -259,18 +259,24 @@ impl Spec {
         steps
     }
 
+    /// Says how the column is decoded, and for which data; `None` if it is not.
+    #[must_use]
+    pub(crate) fn decoding(&self) -> Option<String> {
+        match (&self.categories, &self.decoded) {
+            (Some(categories), _) => Some(encoding(categories.count())),
+            (None, Some(_)) if self.is_of_lists() => Some("decoded, unless the lists follow each other".to_owned()),
+            (None, Some(_)) => Some("decoded".to_owned()),
+            (None, None) => None,
+        }
+    }
+
     /// Lists the steps that data of this spec may need as a column of a matrix.
     #[must_use]
     pub(crate) fn possible_steps_in_matrix(&self, options: &Options) -> Vec<PossibleStep> {
         let mut steps = Vec::new();
         let mut step = |text: String, only_if| steps.push(PossibleStep { text, only_if });
-        match (&self.categories, &self.decoded) {
-            (Some(categories), _) => step(encoding(categories.count()), None),
-            (None, Some(_)) if self.is_of_lists() => {
-                step("decoded, unless the lists follow each other".to_owned(), None)
-            }
-            (None, Some(_)) => step("decoded".to_owned(), None),
-            (None, None) => {}
+        if let Some(decoding) = self.decoding() {
+            step(decoding, None);
         }
         match self.element {
             Element::Bits => step("bits unpacked to bytes".to_owned(), None),
