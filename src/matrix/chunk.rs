@@ -18,19 +18,19 @@ use crate::spec::{MatrixSpec, Spec};
 pub(crate) struct MatrixChunk {
     array: DeviceArray,
     /// The decoded columns, in the order of the matrix; empty where none had to be decoded.
-    decoded: Vec<Option<DecodedColumn>>,
+    decoded: Vec<Option<PackSource>>,
 }
 
-/// A column as the array that rows are packed from.
+/// The array that rows are packed from, in place of a column that cannot be packed as it is stored.
 #[derive(Clone, Debug)]
-enum DecodedColumn {
+enum PackSource {
     /// Fixed-size lists over the column's own items, which follow each other.
     InPlace(DeviceArray),
     /// Values in memory of their own.
     Written(DeviceArray),
 }
 
-impl DecodedColumn {
+impl PackSource {
     fn new(array: &DeviceArray, spec: &Spec, field: &FieldRef) -> Result<Self> {
         Ok(match convert::dense(array, spec)? {
             Some(lists) => Self::InPlace(lists),
@@ -73,7 +73,7 @@ impl MatrixChunk {
                 };
             }
             for (position, column) in spec.columns() {
-                let decode = |field| DecodedColumn::new(&array.column(*position)?, column, field);
+                let decode = |field| PackSource::new(&array.column(*position)?, column, field);
                 decoded.push(column.decoded().map(decode).transpose()?);
             }
         }
@@ -92,7 +92,7 @@ impl MatrixChunk {
 
     /// How many rows of a column are lists that follow each other, which are read where they are and not decoded.
     pub(crate) fn shared_rows(&self, index: usize) -> usize {
-        let is_in_place = matches!(self.decoded.get(index), Some(Some(DecodedColumn::InPlace(_))));
+        let is_in_place = matches!(self.decoded.get(index), Some(Some(PackSource::InPlace(_))));
         if is_in_place { self.rows() } else { 0 }
     }
 
