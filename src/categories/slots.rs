@@ -14,8 +14,8 @@ pub(crate) trait Slots<'a>: Copy {
     /// Returns the value of a slot; `None` if the array does not have it.
     fn key(self, slot: usize) -> Option<Key<'a>>;
 
-    /// Returns sixteen bytes that start with those of a value, the first one lowest, and how many are the value's: perhaps more than
-    /// sixteen. `None` where a value is no bytes, or fewer follow its start.
+    /// Returns the sixteen bytes from the start of a value on, the first one lowest, and the length of the value, which may be less or more
+    /// than sixteen. `None` for integers, and where the buffer ends before the sixteenth byte.
     fn block(self, slot: usize) -> Option<(u128, usize)>;
 }
 

@@ -14,10 +14,10 @@ pub(super) struct CategoryTable {
     kind: ValueKind,
     /// Random, so that no data is made to collide.
     seed: [u64; 2],
-    /// A power of two of them, with at least twice as many places as there are values.
+    /// Their number is a power of two; they have at least twice as many places as there are values.
     buckets: Vec<Bucket>,
     mask: usize,
-    /// Of each value.
+    /// The mark of each value, by position.
     marks: Vec<Mark>,
     /// Where each value ends in `bytes`; none of integers.
     ends: Vec<usize>,
@@ -26,16 +26,16 @@ pub(super) struct CategoryTable {
     dense: Option<Dense>,
 }
 
-/// Positions of values, in a cache line.
+/// Places for eight positions of values, in one cache line.
 #[derive(Clone, Copy, Default)]
 #[repr(align(64))]
 struct Bucket {
-    /// A byte for each position, the first one lowest: seven bits of the hash of its value under a set bit, or 0 where there is none.
+    /// A byte for each place, the first one lowest: 0 if the place is free, else [`tag_of`] the hash of its value.
     tags: u64,
     positions: [u32; PLACES],
 }
 
-/// The positions of a bucket: as many as bytes of a word.
+/// The places of a bucket: as many as a word has bytes.
 const PLACES: usize = 8;
 /// The lowest and the highest bit of each byte of a word.
 const LOW: u64 = 0x0101_0101_0101_0101;
@@ -145,11 +145,11 @@ impl CategoryTable {
         loop {
             let bucket = self.buckets.get(at)?;
             let others = bucket.tags ^ tag.wrapping_mul(LOW);
-            // Bytes that are 0 have their highest bit set here, and perhaps others above them.
+            // Sets the highest bit of each byte that is 0. A borrow may set it for the byte above, too: marks tell the difference.
             let mut equal = others.wrapping_sub(LOW) & !others & HIGH;
             while equal != 0 {
                 let position = *bucket.positions.get(place_of(equal))?;
-                // No platform of this crate has narrower addresses.
+                // `usize` has 32 bits or more on every platform of this crate.
                 let position = position as usize;
                 if self.marks.get(position) == Some(&mark) && is_equal(position) {
                     return i32::try_from(position).ok();
@@ -163,10 +163,10 @@ impl CategoryTable {
         }
     }
 
-    /// The bucket in which the values of a hash are first.
+    /// Returns the bucket where the search for a hash begins.
     #[inline(always)]
     fn first_bucket(&self, hash: u64) -> usize {
-        // The lower bits are as random as the others.
+        // All bits of a hash are equally random.
         usize::try_from(hash & u64::from(u32::MAX)).unwrap_or(0) & self.mask
     }
 
@@ -267,14 +267,15 @@ impl Dense {
     }
 }
 
-/// The byte of a hash that its value's place has: bits that choose no bucket.
+/// Returns the byte that marks a place as taken by a value of this hash: a set bit above seven bits of the hash that do not choose the
+/// bucket.
 #[inline(always)]
 fn tag_of(hash: u64) -> u8 {
     let [.., highest] = hash.to_le_bytes();
     highest | 0x80
 }
 
-/// The byte of the lowest bit that is set.
+/// Returns the number of the byte that has the lowest set bit.
 #[inline(always)]
 fn place_of(bits: u64) -> usize {
     // No platform has addresses of fewer than 16 bits.

@@ -68,8 +68,8 @@ impl<'a> ColumnRef<'a> {
         }
     }
 
-    /// The column with its runs, or its dictionary's values, written out in memory of its own, also where another thread has
-    /// changed the lists since they were found not to follow each other.
+    /// Returns the column with its runs, its dictionary's values or its lists written out, always in memory of its own: `explain` and the
+    /// copy log count these bytes, even if another thread has meanwhile changed the offsets so that the lists follow each other.
     pub(crate) fn decode(&self, spec: &Spec, field: &FieldRef) -> Result<DeviceArray> {
         require_host(self.array.device(), spec.field().name())?;
         match self.column {

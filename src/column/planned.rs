@@ -166,7 +166,7 @@ pub(crate) fn read_chunks<'a>(spec: &Spec, columns: &[ColumnRef<'a>]) -> Result<
 pub(crate) struct DecodedColumn {
     /// The chunks: decoded, or as fixed-size lists over the stored items.
     pub(crate) chunks: Vec<DeviceArray>,
-    /// The spec by which they are read; `None`: the column's, which decodes.
+    /// The spec of the fixed-size lists; `None` for decoded chunks, which the column's own spec describes.
     pub(crate) spec: Option<Spec>,
 }
 
@@ -203,7 +203,8 @@ fn dense_column(spec: &Spec, columns: &[ColumnRef<'_>]) -> Result<Option<Decoded
     Ok(chunks.map(|chunks| DecodedColumn { chunks, spec: Some(own) }))
 }
 
-/// What `make` makes of each chunk, up to the first of which it makes nothing: then `None`. Rows in errors count from the first chunk.
+/// Calls `make` with each chunk until it returns `None`, and then returns `None`; else returns all results. Rows in errors count from the
+/// first chunk.
 fn in_order(
     columns: &[ColumnRef<'_>],
     make: impl Fn(&ColumnRef<'_>) -> Result<Option<DeviceArray>>,

@@ -88,7 +88,7 @@ pub(crate) fn for_each_part<E: From<Error> + Send>(
     }
     let work = &work;
     let token = std::ptr::from_ref(work).addr();
-    // Threads start behind what this one did, and this one goes on behind them.
+    // For the simulated CUDA driver: what this thread did happens before the others start, and what they did before this one goes on.
     thread_sync::send(token);
     let result = scope(|scope| {
         let start = |first: usize| {

@@ -189,7 +189,7 @@ fn plan(matrix: &Tensor, columns: usize, options: &ColumnOptions) -> Result<Opti
     let form = matrix.column(0)?.arrow_form()?;
     let (is_aligned, placement) = (matrix.is_aligned(), placement(matrix.device()));
     if options.validity.is_some() {
-        // In the memory that was passed: that of columns which were split may be another one.
+        // The bits are packed where the passed tensor is; splitting its columns first does not change that.
         let dense = TensorField { viewable: true, ..form.clone() };
         Plan::to_arrow(&dense, true, true, CopyMode::IfNeeded, placement)?;
     }
@@ -209,7 +209,8 @@ fn request(batch: &DeviceArray, matrix: &Tensor, index: usize, options: &ColumnO
         .map_err(|error| error.in_column(requested.name()))
 }
 
-/// An array of structs of these columns, in the order of all of them and of their `bits`, or in this one if no column has any.
+/// Returns an array of structs of these columns. Its stream order joins those of the columns and of their `bits`; it is `readiness` if
+/// none has one.
 fn batch(
     rows: usize,
     columns: Vec<ColumnNode>,

@@ -55,10 +55,10 @@ pub(super) enum DeviceValidity {
 }
 
 impl DeviceValidity {
-    /// The bools of a tensor with an element for each row, or for each column of each row, split into columns by a kernel, beside `values`.
+    /// Takes bools of the shape `(rows,)`, or of the shape `(rows, columns)`, which a kernel splits into columns.
     ///
     /// # Errors
-    /// If the tensor is no such, or on another device than the values, or memory cannot be had.
+    /// If the tensor has another shape or dtype, or is on another device than `values`; if memory cannot be had.
     pub(super) fn split(valid: &Tensor, values: &Tensor, rows: usize, columns: usize) -> Result<Self> {
         require_validity_on(values.device(), valid)?;
         if valid.ndim() < 2 {
@@ -90,7 +90,7 @@ impl DeviceValidity {
     }
 }
 
-/// Refuses what is no bool tensor with an element for each column of each row.
+/// Refuses a tensor that is not of bools of the shape `(rows, columns)`.
 fn require_element_bools(valid: &Tensor, rows: usize, columns: usize) -> Result<()> {
     let extent = |axis: usize| valid.shape().get(axis).and_then(|extent| usize::try_from(*extent).ok());
     if valid.dtype() == DType::Bool && valid.ndim() == 2 && (extent(0), extent(1)) == (Some(rows), Some(columns)) {

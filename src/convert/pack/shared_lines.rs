@@ -16,8 +16,8 @@ const SIZE: usize = 4;
 const ELEMENTS: usize = LINE / SIZE;
 /// Rows of a block: a page of each column, so that few columns are read at a time.
 const ROWS: usize = 1024;
-/// The most columns that are read a line or two at a time: the TLB and the prefetchers follow no more.
-const FEW: usize = 5 * ELEMENTS;
+/// The most columns that are assembled in a buffer, from a line or two of each: the TLB and the prefetchers follow no more columns.
+const MOST_ASSEMBLED: usize = 5 * ELEMENTS;
 
 impl Packer<'_> {
     /// Writes the first rows, and perhaps the head of the row behind them up to a line; returns how many: 0 for others than
@@ -32,8 +32,8 @@ impl Packer<'_> {
             return Ok(0);
         }
         let columns: Vec<*const u8> = self.lanes.iter().map(|lane| lane.stored_at(first)).collect();
-        if columns.len() <= FEW {
-            // SAFETY: `columns` and `room`: views of 4 bytes, more than 16, and rows are dense; the processor has AVX-512.
+        if columns.len() <= MOST_ASSEMBLED {
+            // SAFETY: `columns` and `room`: views of 4 bytes, more than 16, and at least 80 dense rows; the processor has AVX-512.
             return unsafe { assembled(&columns, out) };
         }
         // SAFETY: `columns` and `room`: views of 4 bytes, more than 16 and no multiple of it, and at least 80 dense rows; the
@@ -80,8 +80,8 @@ impl Packer<'_> {
 /// As [`Packer::views`], by way of a buffer. `columns` are where the first elements are.
 ///
 /// # Safety
-/// `columns`: more than 16 views of 4 bytes, each with `out.count()` elements. `room`: `out` has dense rows of one element of each,
-/// apart from the columns, that nobody else uses. The processor has AVX-512.
+/// `columns`: more than 16 views of 4 bytes, each with `out.count()` elements. `room`: `out` has at least 32 dense rows of one element of
+/// each, apart from the columns, that nobody else uses. The processor has AVX-512.
 unsafe fn assembled(columns: &[*const u8], out: Target) -> Result<usize, PackRefusal> {
     let rows = out.count() / ASSEMBLED * ASSEMBLED;
     // In the buffer, rows start at the same position in a cache line as in the target.
@@ -113,8 +113,8 @@ unsafe fn assembled(columns: &[*const u8], out: Target) -> Result<usize, PackRef
         unsafe { block.stream(to, usize::from(is_inside), end) };
     }
     let behind = out.part(rows..rows).start().wrapping_sub(before);
-    // SAFETY: `stream` has put the last rows' end, which fills no line, at the start of the buffer: `before` bytes, which the
-    // last row has, as it is longer than a line.
+    // SAFETY: there is a last row, as there are at least 32. `stream` has put its end, which fills no line, at the start of the
+    // buffer: `before` bytes, which the row has, as it is longer than a line.
     unsafe { behind.copy_from_nonoverlapping(buffer, before) };
     Ok(rows)
 }
