@@ -63,7 +63,7 @@ WITH_MIRI = MIRIFLAGS='-Zmiri-disable-isolation -Zmiri-symbolic-alignment-check 
 	CARGO_TARGET_DIR=$(MIRI_TARGET_DIR)
 # How long the campaign runs each fuzz target; two hours each are a whole one.
 CAMPAIGN_SECONDS ?= 600
-CAMPAIGN ?= asan tsan miri test-windows test-musl fuzz soak
+CAMPAIGN ?= asan tsan miri test-aarch64 test-windows test-musl fuzz soak
 # Those besides Linux with glibc whose wheels the release workflow makes.
 PLATFORMS ?= x86_64-pc-windows-msvc aarch64-apple-darwin x86_64-apple-darwin x86_64-unknown-linux-musl
 AARCH64 := aarch64-unknown-linux-gnu
@@ -78,7 +78,6 @@ WINE ?= $(firstword $(shell command -v wine64) /usr/lib/wine/wine64)
 WINDOWS_TESTS ?= --lib --tests -- --skip parquet_to_tensors
 MUSL := x86_64-unknown-linux-musl
 MUSL_TESTS ?= --lib --tests
-FREE := $(CARGO_TARGET)/free-threaded
 FUZZ_VERSION := 0.13.1
 DENY_VERSION := 0.20.2
 AUDITABLE_VERSION := 0.7.7
@@ -90,6 +89,8 @@ MATURIN_WHEEL := --release --compression-level 9
 REMAPPED := --remap-path-prefix=$(CURDIR)=arrow-dlpack --remap-path-prefix=$(or $(CARGO_HOME),$(HOME)/.cargo)=cargo
 CARGO_TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 SIMULATED_CUDA := $(CARGO_TARGET)/simulated-cuda
+FREE := $(abspath $(CARGO_TARGET))/free-threaded
+WINE_FILES := $(abspath $(CARGO_TARGET))/wine
 SKIP_WAITS := $(abspath $(CARGO_TARGET))/skip-waits
 FUZZ_TOOLS := $(CARGO_TARGET)/cargo-fuzz-$(FUZZ_VERSION)
 PUBLIC_API_TOOLS := $(CARGO_TARGET)/cargo-public-api-$(PUBLIC_API_VERSION)
@@ -111,6 +112,7 @@ RELEASE := dist/release
 REPRODUCED := $(abspath $(CARGO_TARGET))/reproduced
 # The oldest glibc that the released wheel runs on: that of 2014.
 MANYLINUX := manylinux_2_17
+OLD_GLIBC := $(if $(filter Linux,$(shell uname -s)),--zig --compatibility $(MANYLINUX))
 # Alpine 3.13 of 2021 and newer.
 MUSLLINUX := musllinux_1_2
 # The oldest macOS that the wheels run on, of 2020: the first for Apple silicon.
@@ -169,7 +171,7 @@ help:
 	@echo 'make asan    the Rust tests under AddressSanitizer and LeakSanitizer, then the Python tests of hostile input; make asan-slice is CI'\''s part'
 	@echo 'make tsan    the Rust tests of what threads share under ThreadSanitizer  (needs a nightly toolchain)'
 	@echo 'make miri    the Rust tests under Miri, with both models of aliasing  (MIRI_MODELS=tree MIRI_TESTS="--lib -- loader")'
-	@echo 'make campaign   these three, the tests for Windows and musl, then every fuzz target and the soak for CAMPAIGN_SECONDS=600 each; says what passed'
+	@echo 'make campaign   these three, the tests for AArch64, Windows and musl, then every fuzz target and the soak for CAMPAIGN_SECONDS=600 each; says what passed'
 	@echo 'make test-aarch64  the Rust tests of kernels and memory for AArch64 under qemu  (AARCH64_TESTS=--test ownership)'
 	@echo 'make test-windows  the Rust tests for Windows under Wine; make test-musl  those for Linux with musl'
 	@echo 'make fuzz    every fuzz target for SECONDS=60 each  (FUZZ_TARGETS=options)'
@@ -381,9 +383,9 @@ test-aarch64:
 # fails the allocation: with a limit on the address space, Wine fails it too.
 test-windows:
 	$(call require,the tests for Windows,$(WINE)=wine64 $(WINDOWS_LINKER)=gcc-mingw-w64-x86-64,$(WINDOWS))
-	mkdir -p $(CARGO_TARGET)/wine
-	$(WINDOWS_LINKER) -shared -O1 -o $(CARGO_TARGET)/wine/bcryptprimitives.dll tests/wine/bcryptprimitives.c -ladvapi32
-	ulimit -v 67108864; WINEDEBUG=-all WINEPREFIX=$(CARGO_TARGET)/wine/prefix WINEPATH='Z:$(CARGO_TARGET)/wine' \
+	mkdir -p $(WINE_FILES)
+	$(WINDOWS_LINKER) -shared -O1 -o $(WINE_FILES)/bcryptprimitives.dll tests/wine/bcryptprimitives.c -ladvapi32
+	ulimit -v 67108864; WINEDEBUG=-all WINEPREFIX=$(WINE_FILES)/prefix WINEPATH='Z:$(WINE_FILES)' \
 	CARGO_TARGET_X86_64_PC_WINDOWS_GNU_LINKER=$(WINDOWS_LINKER) CARGO_TARGET_X86_64_PC_WINDOWS_GNU_RUNNER=$(WINE) \
 		cargo test $(CARGO_FLAGS) --target $(WINDOWS) --package arrow-dlpack --no-fail-fast $(WINDOWS_TESTS)
 
@@ -500,11 +502,12 @@ release: $(STAMPS)/build $(STAMPS)/release $(STAMPS)/test $(AUDITABLE_TOOLS)/bin
 	PYTHONPATH=$(abspath $(CARGO_TARGET))/release-site ARROW_DLPACK_INTEROP=light $(BIN)/python -m pytest $(IN_PARALLEL) tests/python
 	@ls -l $(RELEASE)
 
-# The wheel for the system that this runs on, and its tests, the Rust ones first.
-release-native: $(STAMPS)/build $(STAMPS)/test
+# The wheel for the system that this runs on, and its tests, the Rust ones first. On Linux it is for the same old glibc as that of `release`.
+release-native: $(STAMPS)/build $(STAMPS)/test $(if $(OLD_GLIBC),$(STAMPS)/release)
 	cargo test $(CARGO_FLAGS) --package arrow-dlpack --lib --test ownership
 	rm -rf $(RELEASE) $(CARGO_TARGET)/release-site
-	MACOSX_DEPLOYMENT_TARGET=$(MACOS) $(BIN)/maturin build $(CARGO_FLAGS) $(MATURIN_WHEEL) \
+	MACOSX_DEPLOYMENT_TARGET=$(MACOS) $(if $(OLD_GLIBC),PATH='$(CURDIR)/$(BIN)':"$$PATH") \
+		$(BIN)/maturin build $(CARGO_FLAGS) $(MATURIN_WHEEL) $(OLD_GLIBC) \
 		--manifest-path python/Cargo.toml --interpreter $(BIN)/python --out $(RELEASE)
 	$(BIN)/pip install --quiet --no-deps --target $(CARGO_TARGET)/release-site $(RELEASE)/*.whl
 	PYTHONPATH=$(abspath $(CARGO_TARGET))/release-site ARROW_DLPACK_INTEROP=light $(BIN)/python -m pytest $(IN_PARALLEL) tests/python

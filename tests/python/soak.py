@@ -27,7 +27,7 @@ from arrow_dlpack import _native
 # Rounds in which caches and free lists are filled.
 WARM_UP = 3
 # Threads may let go a moment after the last batch.
-PATIENCE = 5.0
+PATIENCE = 60.0
 # Objects that this program itself and the interpreter's caches may have more than before.
 SLACK = {"objects of Python": 100}
 # What malloc may keep more than before, whatever lives.

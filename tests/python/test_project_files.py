@@ -93,3 +93,15 @@ def test_one_version():
     headings = re.findall(r"^## \[(.+?)\]", read(ROOT / "CHANGELOG.md"), re.MULTILINE)
     assert headings[0] == "Unreleased"
     assert headings[1:2] in ([], [version])
+
+
+def test_the_makefile_uses_no_variable_before_it_has_a_value():
+    """`:=` takes what is there: an unset variable is an empty text, and its folder is that of the root."""
+    lines = re.sub(r"\\\n", "", read(ROOT / "Makefile")).splitlines()
+    assignments = [match for line in lines if (match := re.match(r"(?:export )?(\w+) *(:=|\?=|=)(.*)", line))]
+    of_make = {match[1] for match in assignments}
+    known: set[str] = set()
+    for name, operator, value in (match.groups() for match in assignments):
+        used = set(re.findall(r"\$\((\w+)\)", value)) & of_make
+        assert operator != ":=" or used <= known, name
+        known.add(name)
