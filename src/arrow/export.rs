@@ -126,7 +126,6 @@ pub(super) fn export_joined(
 
 /// Our own buffer for an exported array, kept alive together with `owner`.
 pub(crate) fn shared_buffer(bitmap: Vec<u8>, owner: Owner) -> (*const u8, Owner) {
-    let bitmap = bitmap.into_boxed_slice();
     let start = bitmap.as_ptr();
     (start, Arc::new((bitmap, owner)))
 }

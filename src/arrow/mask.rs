@@ -152,15 +152,16 @@ impl<'a> Mask<'a> {
     }
 
     /// Returns a copy of the bitmap with the first element's bit at `offset % 8`, and valid bits before it, for an
-    /// array whose buffers start at a multiple of 8 slots.
+    /// array whose buffers start at a multiple of 8 slots. Not a box: a move of that would, by the rules of aliasing, end the
+    /// pointers to its memory.
     ///
     /// # Errors
     /// When the memory cannot be had.
-    pub(super) fn shifted(&self, offset: usize) -> Result<Box<[u8]>> {
+    pub(super) fn shifted(&self, offset: usize) -> Result<Vec<u8>> {
         let first = offset % 8;
         let mut bytes = fallible::filled((first + self.length).div_ceil(8), u8::MAX)?;
         self.for_each_null(|index| clear_bits(&mut bytes, first + index, 1));
-        Ok(bytes.into_boxed_slice())
+        Ok(bytes)
     }
 
     /// Returns the bytes of the bitmap, and the position of the first element's bit in them.

@@ -46,7 +46,7 @@ impl DeviceArray {
             _ => {
                 if let Some(mask) = source.joined(&view)? {
                     node.null_count = Some(mask.nulls());
-                    (validity, owner) = shared_buffer(mask.shifted(0)?.into_vec(), owner);
+                    (validity, owner) = shared_buffer(mask.shifted(0)?, owner);
                 }
             }
         }
@@ -96,7 +96,7 @@ impl DeviceArray {
         }
         if let Some(mask) = self.joined(column)? {
             let nulls = mask.nulls();
-            let (validity, both) = shared_buffer(mask.shifted(node.offset)?.into_vec(), owner.clone());
+            let (validity, both) = shared_buffer(mask.shifted(node.offset)?, owner.clone());
             *owner = both;
             node.set_validity(data_type, validity, nulls)?;
         } else {

@@ -53,7 +53,8 @@ impl DeviceArray {
             let offset = i64::try_from(slot).ok().and_then(|slot| slot.checked_mul(size)).ok_or_else(overflow)?;
             Ok(offset)
         });
-        let offsets: Box<[i64]> = fallible::collected(offsets)?.into();
+        // Not a box, as the pointer is used after a move.
+        let offsets: Vec<i64> = fallible::collected(offsets)?;
         let start = offsets.as_ptr().cast();
         let mut owner: Owner = Arc::new((offsets, self.owner()));
         // SAFETY: host memory: `require_host`. What the view inherits is of the owner, which `self` holds.
@@ -62,7 +63,7 @@ impl DeviceArray {
         node.null_count = Some(0);
         if let Some(mask) = mask {
             node.null_count = Some(mask.nulls());
-            (validity, owner) = shared_buffer(mask.shifted(offset)?.into_vec(), owner);
+            (validity, owner) = shared_buffer(mask.shifted(offset)?, owner);
         }
         for items in &mut node.children {
             let length = items.length.checked_sub(first).ok_or_else(overflow)?;
