@@ -9,15 +9,17 @@ fn columns_of_bits(count: usize) -> Vec<Column> {
 
 #[test]
 fn rows_of_bits_are_the_columns_bits() {
-    let counts = if cfg!(miri) { &[2, 9, 65][..] } else { &[2, 8, 9, 16, 17, 33, 63, 64, 65, 128, 130] };
+    let counts = if cfg!(miri) { &[9, 65][..] } else { &[2, 8, 9, 16, 17, 33, 63, 64, 65, 128, 130] };
     // Less than a block, one, one and a rest, and several: the lines of the last rows reach behind all rows.
     let rows = if cfg!(miri) { &[66][..] } else { &[1, 63, 64, 65, 128, 197] };
     for (number, (&count, &rows)) in
         counts.iter().flat_map(|count| rows.iter().map(move |rows| (count, rows))).enumerate()
     {
-        for (between, stream) in [(0, false), (0, true), (1, false), (1, true)] {
+        let ways = [(0, true), (1, false), (0, false), (1, true)];
+        for (between, stream) in ways.into_iter().take(if cfg!(miri) { 2 } else { 4 }) {
             // Each dtype is written by both ways, from a line on and from between two.
-            for (dtype, before) in [(DType::UInt8, 0), (DType::Bool, 0), (DType::UInt8, 5), (DType::Bool, 63)] {
+            let places = [(DType::UInt8, 5), (DType::Bool, 63), (DType::UInt8, 0), (DType::Bool, 0)];
+            for (dtype, before) in places.into_iter().take(if cfg!(miri) { 1 } else { 4 }) {
                 let place = Place { before, between, stream, threads: 1 + number % 2 };
                 check(&columns_of_bits(count), dtype, rows, number % 2 * rows.min(5), place, 47);
             }
