@@ -229,7 +229,11 @@ fn no_method_copies_where_that_is_forbidden() {
             never.clone().nulls(NullPolicy::Error).dtype(DType::Int32).ragged(&text).map(drop),
             never.padded(&text, Pad::new(Scalar::Int(0))).map(drop),
         ]
-        .map(|made| made.unwrap_err().kind())
+        .map(|made| {
+            let error = made.unwrap_err();
+            assert!(error.remedy().is_some(), "{error}");
+            error.kind()
+        })
     });
     assert_eq!(kinds, [ErrorKind::Copy; 11]);
     let copied = log.entries();

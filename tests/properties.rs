@@ -59,6 +59,7 @@ fn assert_tensor_round_trip(tensor: &Tensor, expected: &[Vec<u8>], copy: CopyMod
         Ok(array) => array,
         Err(error) => {
             assert_eq!((error.kind(), copy), (ErrorKind::Copy, CopyMode::Never), "{error}");
+            assert!(error.reason().contains("a copy") && error.remedy().is_some(), "{error}");
             return false;
         }
     };

@@ -71,6 +71,7 @@ proptest! {
                     let never = matrix.clone().copy(CopyMode::Never);
                     let error = never.to_tensor(Chunks::new(&data.field, &data.chunks)).unwrap_err();
                     prop_assert_eq!(error.kind(), ErrorKind::Copy);
+                    prop_assert!(error.reason().contains("a copy") && error.remedy().is_some(), "{}", error);
                 }
                 if rows > 1 && columns > 1 && made.is_copied() {
                     let (by_rows, by_columns) = ([columns as i64, 1], [1, rows as i64]);

@@ -129,6 +129,7 @@ pub(crate) fn assert_column(data_type: &DataType, chunks: &[(usize, usize, usize
         }
         (Err(error), _) if error.kind() == ErrorKind::Copy => {
             assert_eq!(options.copy, CopyMode::Never);
+            assert!(error.reason().contains("a copy") && error.remedy().is_some(), "{error}");
             assert_eq!(report.rows[0].error.as_ref(), Some(&error));
             // It is true that a copy is needed.
             let allowed = options.clone().copy(CopyMode::IfNeeded).nulls(NullPolicy::Keep);
