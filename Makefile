@@ -31,7 +31,7 @@ VENV := .venv
 BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 STAMPS := $(VENV)/stamps
 REQUIREMENTS := python/requirements
-LINTED_PYTHON := python tests/python tests/peers tests/cuda tests/gpu tests/ptx fuzz/corpus.py $(wildcard examples benches) .ci
+LINTED_PYTHON := python tests/python tests/peers tests/cuda tests/gpu tests/ptx fuzz/corpus.py fuzz/coverage.py $(wildcard examples benches) .ci
 
 # Extension modules that link the crate, with lock files of their own; tests/python/extensions builds and tests them.
 EXTENSIONS := examples/pyclass $(dir $(wildcard tests/python/extensions/*/Cargo.toml))
@@ -105,6 +105,9 @@ FUZZ_CORPUS := $(abspath $(CARGO_TARGET))/fuzz-corpus
 # allocations and a look for uses of a returned frame take half of the time of a small case; `make asan` has both, and the kept cases.
 FUZZ_ASAN := allocator_may_return_null=1:detect_stack_use_after_return=0:malloc_context_size=1
 WITH_FUZZ = RUSTC_BOOTSTRAP=1 RUSTC_WRAPPER=$(abspath fuzz/rustc.sh) ASAN_OPTIONS=$(FUZZ_ASAN)
+# What `make fuzz-coverage` runs, and the files of which it shows what nothing reached: the checks of foreign structs.
+COVERAGE_TESTS ?= --test hostile -- corpus::
+COVERAGE_FILES ?= src/arrow/check.rs src/arrow/import.rs src/dlpack/import.rs
 FUZZ_LIMITS := -max_len=192 -timeout=20 -rss_limit_mb=4096 -malloc_limit_mb=100000000
 
 GPU_BUNDLE := dist/gpu
@@ -147,7 +150,7 @@ BENCH_SETS := bench $(if $(filter full,$(INTEROP)),bench-heavy)
 DEMO_SETS := demo $(if $(filter torch,$(FRAMEWORK)),demo-torch)
 
 .PHONY: help demo examples test test-rust test-polars test-python test-cuda test-ptx ptx cubins test-simulated-cuda simulated-cuda prove-waits cuda-times gpu-bundle peers interop
-.PHONY: test-free-threaded soak asan asan-rust asan-python asan-slice tsan miri miri-toolchain miri-stacked miri-tree campaign test-aarch64 test-windows test-musl check-platforms fuzz fuzz-corpus lint public-api check-versions audit bench wheel reproducible release release-native release-musl clean
+.PHONY: test-free-threaded soak asan asan-rust asan-python asan-slice tsan miri miri-toolchain miri-stacked miri-tree campaign test-aarch64 test-windows test-musl check-platforms fuzz fuzz-corpus fuzz-coverage lint public-api check-versions audit bench wheel reproducible release release-native release-musl clean
 # Two installs into one environment at once would break it.
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -176,6 +179,7 @@ help:
 	@echo 'make test-windows  the Rust tests for Windows under Wine; make test-musl  those for Linux with musl'
 	@echo 'make fuzz    every fuzz target for SECONDS=60 each  (FUZZ_TARGETS=options)'
 	@echo 'make fuzz-corpus    keeps in fuzz/corpus what make fuzz has found'
+	@echo 'make fuzz-coverage  how much of each room those cases reach  (COVERAGE_TESTS=--lib COVERAGE_FILES=src/ragged/level.rs)'
 	@echo 'make lint    formatting, clippy, docs, types, licences, the public API'
 	@echo 'make public-api   writes the public Rust API to docs/public-api/; make lint compares'
 	@echo 'make check-versions  builds with each PyO3 of the range, the oldest Rust and the next arrow  (SLOW=1: polars, too)'
@@ -412,6 +416,11 @@ fuzz-corpus: $(FUZZ_TOOLS)/bin/cargo-fuzz
 			$(FUZZ_CORPUS)/$$target.few $(FUZZ_CORPUS)/$$target -- -merge=1 $(FUZZ_LIMITS) ) && \
 		$(PYTHON) fuzz/corpus.py pack $$target $(FUZZ_CORPUS)/$$target.few || exit 1; \
 	done
+
+# How much of each room the kept cases reach, by counters that stable rustc can compile in.
+fuzz-coverage:
+	$(PYTHON) fuzz/coverage.py --folder $(CARGO_TARGET)/coverage --show $(COVERAGE_FILES) \
+		-- $(CARGO_FLAGS) --package arrow-dlpack $(COVERAGE_TESTS)
 
 $(FUZZ_TOOLS)/bin/cargo-fuzz:
 	cargo install cargo-fuzz --locked --version $(FUZZ_VERSION) --root $(FUZZ_TOOLS)
