@@ -1,9 +1,13 @@
 //! A hash table from the values of a vocabulary to their positions, filled once: buckets of eight, found by a byte of the hash.
 
 use std::hash::{BuildHasher, RandomState};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow_data::ArrayData;
 
+use super::marks::{INTEGER, KEPT, MIXER, Mark, SHORT, fold, halves, padded};
+use super::short_texts::{Finder, ShortTexts};
 use super::slots::{Slots, Visit, visit};
 use super::value_kind::{Key, ValueKind};
 use crate::alloc::fallible;
@@ -24,7 +28,14 @@ pub(super) struct CategoryTable {
     bytes: Vec<u8>,
     ints: Vec<i128>,
     dense: Option<Dense>,
+    /// How many values were looked up.
+    sought: AtomicUsize,
+    /// The short texts once more, after as many look-ups as are worth it; `None` in it if that cannot be.
+    short: OnceLock<Option<ShortTexts>>,
 }
+
+/// Look-ups for each value that pay for [`ShortTexts`].
+const WORTH: usize = 8;
 
 /// Places for eight positions of values, in one cache line.
 #[derive(Clone, Copy, Default)]
@@ -41,20 +52,6 @@ const PLACES: usize = 8;
 const LOW: u64 = 0x0101_0101_0101_0101;
 const HIGH: u64 = 0x8080_8080_8080_8080;
 
-/// The part of a value that look-ups compare first. Equal marks are equal values, but for texts beyond [`SHORT`] bytes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Mark {
-    /// The whole value, if it is short or an integer; else its hash.
-    words: (u64, u64),
-    /// The length of the value in bytes; [`INTEGER`] for an integer.
-    bytes: usize,
-}
-
-/// The most bytes that two words hold: most names of categories.
-const SHORT: usize = 16;
-/// The bytes of the mark of an integer: no text is as long.
-const INTEGER: usize = usize::MAX;
-
 /// The positions of integers that are near each other, from the lowest one on; negative where there is none.
 struct Dense {
     lowest: i128,
@@ -62,9 +59,6 @@ struct Dense {
 }
 
 const EMPTY: i32 = -1;
-
-/// An odd constant with about as many ones as zeros.
-const MIXER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl CategoryTable {
     /// Returns the positions of the values of an array without nulls.
@@ -97,7 +91,8 @@ impl CategoryTable {
             _ => (fallible::with_room(count)?, Vec::new()),
         };
         let (mask, bytes) = (size.saturating_sub(1), Vec::new());
-        let empty = Self { kind, seed, buckets, mask, marks, ends, bytes, ints, dense: None };
+        let (sought, short) = (AtomicUsize::new(0), OnceLock::new());
+        let empty = Self { kind, seed, buckets, mask, marks, ends, bytes, ints, dense: None, sought, short };
         let none = || Error::internal("a vocabulary of a type without values");
         let mut table = visit(data, Fill(empty, count)).ok_or_else(none)??;
         table.dense = Dense::of(&table.ints)?;
@@ -126,6 +121,22 @@ impl CategoryTable {
         let mark = self.mark(key);
         let is_whole = mark.bytes <= SHORT || mark.bytes == INTEGER;
         self.position(mark, |position| is_whole || self.value(position) == Some(key))
+    }
+
+    /// Says that so many values will be looked up: after many, short ones are found faster.
+    pub(super) fn foresee(&self, values: usize) {
+        let sought = self.sought.fetch_add(values, Ordering::Relaxed).saturating_add(values);
+        if self.kind != ValueKind::Int && sought / WORTH >= self.marks.len() && self.short.get().is_none() {
+            // Made before the lock is taken, which a fork would leave to nobody: another thread may make the same.
+            let short = ShortTexts::of(&self.marks, self.seed);
+            self.short.set(short).unwrap_or(());
+        }
+    }
+
+    /// Returns what finds short texts faster; `None` before enough values were looked up.
+    #[inline]
+    pub(super) fn short(&self) -> Option<Finder<'_>> {
+        self.short.get()?.as_ref().map(ShortTexts::finder)
     }
 
     /// Returns the position of a text of so many bytes, the first of `block`; `None` if it is not found, or not as short as a block.
@@ -280,68 +291,4 @@ fn tag_of(hash: u64) -> u8 {
 fn place_of(bits: u64) -> usize {
     // No platform has addresses of fewer than 16 bits.
     usize::try_from(bits.trailing_zeros() / u8::BITS).unwrap_or(PLACES)
-}
-
-/// The masks that keep the first bytes of a block, as two words: one for each number of bytes.
-#[expect(clippy::indexing_slicing, reason = "the compiler evaluates it")]
-const KEPT: [(u64, u64); SHORT + 1] = {
-    let mut kept = [(0, 0); SHORT + 1];
-    let mut bytes = 1;
-    while bytes <= SHORT {
-        let (low, high) = kept[bytes - 1];
-        kept[bytes] = if bytes <= SHORT / 2 { (low << 8 | 0xff, high) } else { (low, high << 8 | 0xff) };
-        bytes += 1;
-    }
-    kept
-};
-
-#[inline(always)]
-fn halves(word: u128) -> (u64, u64) {
-    let bytes = word.to_le_bytes();
-    let half = |half: Option<&[u8; 8]>| half.map_or(0, |half| u64::from_le_bytes(*half));
-    (half(bytes.first_chunk()), half(bytes.last_chunk()))
-}
-
-/// Both halves of the product, one on the other: each bit of it depends on all bits of both.
-#[inline(always)]
-fn fold(a: u64, b: u64) -> u64 {
-    let (low, high) = halves(u128::from(a).wrapping_mul(u128::from(b)));
-    low ^ high
-}
-
-/// At most [`SHORT`] bytes and zeros behind them, as two words.
-#[inline]
-fn padded(bytes: &[u8]) -> (u64, u64) {
-    // The first and the last of them may overlap: the last ones are shifted to where they are.
-    let bits = |bytes: usize| u32::try_from(bytes.saturating_mul(8)).unwrap_or(u64::BITS);
-    if let (Some(first), Some(last)) = (bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {
-        let high = u64::from_le_bytes(*last).checked_shr(bits(SHORT.saturating_sub(bytes.len()))).unwrap_or(0);
-        return (u64::from_le_bytes(*first), high);
-    }
-    if let (Some(first), Some(last)) = (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
-        let (low, high) = (u64::from(u32::from_le_bytes(*first)), u64::from(u32::from_le_bytes(*last)));
-        return (low | high.checked_shl(bits(bytes.len().saturating_sub(4))).unwrap_or(0), 0);
-    }
-    let at = |index: usize| u64::from(bytes.get(index).copied().unwrap_or(0));
-    (at(0) | at(1) << 8 | at(2) << 16, 0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn short_bytes_are_padded_with_zeros() {
-        let bytes: Vec<u8> = (1..=40).collect();
-        for start in 0..4 {
-            for length in 0..=SHORT {
-                let mut block = [0; SHORT];
-                block[..length].copy_from_slice(&bytes[start..start + length]);
-                assert_eq!(padded(&bytes[start..start + length]), halves(u128::from_le_bytes(block)), "{length}");
-                let longer = u128::from_le_bytes(bytes[start..start + SHORT].try_into().unwrap());
-                let (low, high) = KEPT[length];
-                assert_eq!(u128::from_le_bytes(block), longer & (u128::from(high) << 64 | u128::from(low)));
-            }
-        }
-    }
 }

@@ -35,25 +35,34 @@ pub(super) fn encoded(data: &ArrayData, categories: &Categories) -> Result<Array
         type Out = Result<Vec<i32>>;
         fn visit<'a>(self, slots: impl Slots<'a>) -> Result<Vec<i32>> {
             let Self(data, categories) = self;
-            let mut codes = fallible::with_room(data.len())?;
-            let mut is_whole = true;
-            let mut code = |slot| {
-                categories.code_at(slots, slot).unwrap_or_else(|| {
-                    is_whole = false;
-                    0
-                })
-            };
-            match data.nulls() {
-                None => codes.extend((0..data.len()).map(code)),
-                Some(nulls) => {
-                    codes.extend(nulls.iter().enumerate().map(|(slot, valid)| if valid { code(slot) } else { 0 }));
-                }
+            let look = categories.lookup(data.len());
+            match look.short() {
+                Some(short) => codes_of(data, move |slot| look.code_at(Some(short), slots, slot)),
+                None => codes_of(data, move |slot| look.code_at(None, slots, slot)),
             }
-            is_whole.then_some(codes).ok_or_else(lead_out)
         }
     }
     let codes = visit(data, All(data, categories)).ok_or_else(|| no_categories(data))??;
     built(codes, data.nulls().cloned())
+}
+
+/// The codes of an array's slots, 0 for nulls; an error if it does not have the value of one.
+fn codes_of(data: &ArrayData, code: impl Fn(usize) -> Option<i32>) -> Result<Vec<i32>> {
+    let mut codes = fallible::with_room(data.len())?;
+    let mut is_whole = true;
+    let mut code = |slot| {
+        code(slot).unwrap_or_else(|| {
+            is_whole = false;
+            0
+        })
+    };
+    match data.nulls() {
+        None => codes.extend((0..data.len()).map(code)),
+        Some(nulls) => {
+            codes.extend(nulls.iter().enumerate().map(|(slot, valid)| if valid { code(slot) } else { 0 }));
+        }
+    }
+    is_whole.then_some(codes).ok_or_else(lead_out)
 }
 
 /// As [`encoded`], of the rows that `rows` maps to values, such as the codes of a dictionary.
@@ -66,13 +75,14 @@ pub(super) fn encoded_rows(values: &ArrayData, rows: &impl RowMap, categories: &
         type Out = Result<ArrayData>;
         fn visit<'a>(self, slots: impl Slots<'a>) -> Result<ArrayData> {
             let Self(values, rows, categories) = self;
+            let look = categories.lookup(rows.len());
             let mut codes = fallible::with_room(rows.len())?;
             let mut valid = fallible::zeroed(rows.len().div_ceil(8))?;
             let mut is_whole = true;
             rows.for_each(|slot, count| {
                 let slot = slot
                     .filter(|slot| values.nulls().is_none_or(|nulls| *slot >= nulls.len() || nulls.is_valid(*slot)));
-                let code = slot.map(|slot| categories.code_at(slots, slot));
+                let code = slot.map(|slot| look.code_at(look.short(), slots, slot));
                 is_whole &= code != Some(None);
                 for _ in 0..count.min(rows.len().saturating_sub(codes.len())) {
                     if code.is_some() {

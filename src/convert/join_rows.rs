@@ -8,7 +8,7 @@ use arrow_data::ArrayData;
 use arrow_data::transform::MutableArrayData;
 use arrow_schema::FieldRef;
 
-use super::range_bytes::{range_bytes, shared_bytes, shares_memory};
+use super::range_bytes::{check_offsets, range_bytes, shared_bytes, shares_memory};
 use crate::alloc::fallible;
 use crate::arrow::DeviceArray;
 use crate::copy_log::{self, Copied};
@@ -21,6 +21,10 @@ use crate::plan::Action;
 /// If offsets would exceed their type, no array of the type can be joined, or memory cannot be had.
 pub(crate) fn join_data(field: &FieldRef, rows: &[(&ArrayData, Range<usize>)]) -> Result<DeviceArray> {
     let bytes = bytes_of_rows(rows)?;
+    // arrow-rs would find that after as many bytes were copied.
+    if i32::try_from(bytes).is_err() {
+        check_offsets(rows).map_err(|error| error.in_column(field.name()))?;
+    }
     let joined = catch_panic(|| join(rows, bytes)).map_err(|error| error.in_column(field.name()))?;
     let joined = match joined {
         Some(joined) => make_array(joined),

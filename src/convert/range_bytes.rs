@@ -6,6 +6,10 @@ use arrow_buffer::ArrowNativeType;
 use arrow_data::ArrayData;
 use arrow_schema::DataType;
 
+use super::collect::beyond_int32;
+use crate::alloc::fallible;
+use crate::error::Result;
+
 /// Returns the bytes of the values, offsets and bits of these rows, which the array has; without [`shared_bytes`].
 pub(super) fn range_bytes(data: &ArrayData, rows: &Range<usize>) -> usize {
     let count = rows.len();
@@ -21,11 +25,7 @@ pub(super) fn range_bytes(data: &ArrayData, rows: &Range<usize>) -> usize {
         DataType::List(_) | DataType::Map(_, _) => of_offsets::<i32>(data, rows, children),
         DataType::LargeList(_) => of_offsets::<i64>(data, rows, children),
         DataType::Utf8View | DataType::BinaryView => size_of::<u128>().saturating_mul(count),
-        DataType::FixedSizeList(_, size) => {
-            let size = usize::try_from(*size).unwrap_or_default();
-            let at = |row: usize| data.offset().saturating_add(row).saturating_mul(size);
-            children(at(rows.start)..at(rows.end))
-        }
+        DataType::FixedSizeList(_, size) => children(items(data, rows, *size)),
         // Its children are sliced with it.
         DataType::Struct(_) => children(rows.clone()),
         DataType::Dictionary(key, _) => key.primitive_width().unwrap_or_default().saturating_mul(count),
@@ -65,16 +65,76 @@ pub(super) fn shared_bytes(data: &ArrayData) -> usize {
     }
 }
 
+/// Refuses rows of arrays of one type that have more bytes or items together than offsets of 32 bits count.
+///
+/// # Errors
+/// If they have: names the column of a struct. If memory cannot be had.
+pub(super) fn check_offsets(rows: &[(&ArrayData, Range<usize>)]) -> Result<()> {
+    let Some((DataType::Struct(columns), _)) = rows.first().map(|(data, rows)| (data.data_type(), rows)) else {
+        return check_spans(rows);
+    };
+    columns.iter().enumerate().try_for_each(|(index, column)| {
+        check_spans(&children(rows, rows.iter().map(|(_, rows)| rows), index)?)
+            .map_err(|error| error.in_column(column.name()))
+    })
+}
+
+fn check_spans(rows: &[(&ArrayData, Range<usize>)]) -> Result<()> {
+    let Some((first, _)) = rows.first() else { return Ok(()) };
+    let mut spans = fallible::with_room(rows.len())?;
+    for (data, rows) in rows {
+        spans.push(match data.data_type() {
+            DataType::Utf8 | DataType::Binary | DataType::List(_) | DataType::Map(_, _) => span::<i32>(data, rows),
+            DataType::LargeList(_) => span::<i64>(data, rows),
+            DataType::FixedSizeList(_, size) => items(data, rows, *size),
+            DataType::Struct(_) => rows.clone(),
+            _ => return Ok(()),
+        });
+    }
+    let has_small_offsets =
+        matches!(first.data_type(), DataType::Utf8 | DataType::Binary | DataType::List(_) | DataType::Map(_, _));
+    let count = spans.iter().map(Range::len).fold(0, usize::saturating_add);
+    if has_small_offsets && i32::try_from(count).is_err() {
+        return Err(beyond_int32());
+    }
+    (0..first.child_data().len()).try_for_each(|index| check_spans(&children(rows, spans.iter(), index)?))
+}
+
+/// These rows of a child of each array.
+fn children<'d, 'r>(
+    arrays: &[(&'d ArrayData, Range<usize>)],
+    rows: impl Iterator<Item = &'r Range<usize>>,
+    index: usize,
+) -> Result<Vec<(&'d ArrayData, Range<usize>)>> {
+    let mut below = fallible::with_room(arrays.len())?;
+    let child =
+        |((data, _), rows): (&(&'d ArrayData, _), &Range<usize>)| Some((data.child_data().get(index)?, rows.clone()));
+    below.extend(arrays.iter().zip(rows).filter_map(child));
+    Ok(below)
+}
+
 /// Returns the bytes of the offsets of these rows, and those of what they span.
 fn of_offsets<T: ArrowNativeType>(
     data: &ArrayData,
     rows: &Range<usize>,
     spanned: impl FnOnce(Range<usize>) -> usize,
 ) -> usize {
+    let own = rows.len().saturating_add(1).saturating_mul(size_of::<T>());
+    own.saturating_add(spanned(span::<T>(data, rows)))
+}
+
+/// Returns the bytes or items between the offsets of these rows.
+fn span<T: ArrowNativeType>(data: &ArrayData, rows: &Range<usize>) -> Range<usize> {
     let offsets = data.buffers().first().map_or::<&[T], _>(&[], |buffer| buffer.typed_data());
     let at = |row: usize| offsets.get(data.offset().saturating_add(row)).map_or(0, |offset| offset.as_usize());
-    let own = rows.len().saturating_add(1).saturating_mul(size_of::<T>());
-    own.saturating_add(spanned(at(rows.start)..at(rows.end)))
+    at(rows.start)..at(rows.end)
+}
+
+/// Returns the items of these rows of fixed-size lists.
+fn items(data: &ArrayData, rows: &Range<usize>, size: i32) -> Range<usize> {
+    let size = usize::try_from(size).unwrap_or_default();
+    let at = |row: usize| data.offset().saturating_add(row).saturating_mul(size);
+    at(rows.start)..at(rows.end)
 }
 
 #[cfg(test)]
@@ -89,6 +149,31 @@ mod tests {
     use arrow_schema::{Field, Fields};
 
     use super::*;
+
+    #[test]
+    fn rows_beyond_offsets_of_32_bits_are_refused() {
+        let text: ArrayRef = Arc::new(StringArray::from(vec!["a".repeat(1 << 12); 8]));
+        let large: ArrayRef = Arc::new(LargeStringArray::from(vec!["a".repeat(1 << 12); 8]));
+        let rows = (0..4).map(|_| Some(vec![Some(1); 1 << 13]));
+        let lists: ArrayRef = Arc::new(ListArray::from_iter_primitive::<Int8Type, _, _>(rows));
+        let column = |array: &ArrayRef| Fields::from_iter([Field::new("c", array.data_type().clone(), true)]);
+        let structs =
+            |array: &ArrayRef| -> ArrayRef { Arc::new(StructArray::new(column(array), vec![array.clone()], None)) };
+        // 32,768 bytes or items each time: 65,535 times is less than 2^31.
+        for (array, is_refused) in [(&text, true), (&large, false), (&lists, true)] {
+            for (array, name) in [(array.clone(), None), (structs(array), Some("c"))] {
+                let data = array.to_data();
+                let times = |times| vec![(&data, 0..data.len()); times];
+                assert!(check_offsets(&times((1 << 16) - 1)).is_ok());
+                let refused = check_offsets(&times(1 << 16));
+                assert_eq!(refused.is_err(), is_refused);
+                if let Err(error) = refused {
+                    assert_eq!(error.column(), name);
+                }
+            }
+        }
+        assert!(check_offsets(&[]).is_ok());
+    }
 
     #[test]
     fn flat_rows_have_the_bytes_of_their_slice() {

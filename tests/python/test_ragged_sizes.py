@@ -33,5 +33,11 @@ def test_more_elements_than_32_bit_offsets_count_are_refused_by_the_plan(kind: s
     report = str(ad.explain(pa.table({"s": joined}), columns={"w": ad.ragged("s")}, nulls=nulls))
     assert "offsets beyond int32" in report
     assert ad.memory_stats() == before
+    # In a loader rows are joined, which is refused before any of them is copied.
+    for group in (ad.ragged("s"), ad.arrow("s")):
+        loader = ad.Loader(pa.table({"s": joined}), batch_size=34 << 16, columns={"w": group}, nulls=nulls, prefetch=0)
+        with pytest.raises(ad.UnsupportedTypeError, match=r'column "s": offsets beyond int32'):
+            next(iter(loader))
+    assert ad.memory_stats() == before
     # In one chunk less than that they are counted.
     assert ad.to_ragged(pa.chunked_array([chunk] * 2), nulls=nulls).offsets.shape == ((2 << 16) + 1,)
