@@ -1,7 +1,6 @@
 //! Packs columns of bits as rows of bools: transposes 64 bits of each column, then spreads the bits of each row to bytes.
 
 use super::isa::{BLOCK_ROWS, Isa};
-use super::stream::LINE;
 use super::vector::{Vector, WIDTH};
 
 /// The bits of 64 rows: a word for each column, in which row 0 is the lowest bit.
@@ -64,6 +63,8 @@ unsafe fn avx2(words: &mut BitColumns, columns: usize, out: *mut u8, stride: usi
         _mm256_and_si256, _mm256_min_epu8, _mm256_set1_epi8, _mm256_set1_epi32, _mm256_set1_epi64x, _mm256_setr_epi64x,
         _mm256_shuffle_epi8, _mm256_storeu_si256,
     };
+
+    use super::stream::LINE;
 
     // Broadcasts each byte of 32 bits to eight bytes, then keeps one bit in each.
     let bytes = _mm256_setr_epi64x(0, 0x0101_0101_0101_0101, 0x0202_0202_0202_0202, 0x0303_0303_0303_0303);
@@ -168,6 +169,7 @@ fn swap_bits<const STEP: usize>(words: &mut [u64], low: u64) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::stream::LINE;
     use super::*;
 
     #[test]
