@@ -204,6 +204,7 @@ impl Node {
 
     /// Makes every buffer as large as the struct claims, so that whoever reads more is caught.
     pub(crate) fn settle(&mut self) -> Result<(), Untellable> {
+        self.drop_what_both_lack();
         // What takes no memory may have any number of rows; as other types they would take all that there is.
         if (1 << 20..1 << 46).contains(&self.length) {
             return Err(Untellable);
@@ -229,6 +230,17 @@ impl Node {
             part.is_part = true;
             part.settle()
         })
+    }
+
+    /// Removes the dictionary if neither the schema nor the array leads to it, and the children that neither of them counts: a right
+    /// structure without them.
+    fn drop_what_both_lack(&mut self) {
+        if [self.schema.dictionary, self.array.dictionary] == [Pointer::Null; 2] {
+            self.dictionary = None;
+        }
+        if let (Some(count), true) = (self.schema.count, self.schema.count == self.array.count) {
+            self.children.truncate(usize::try_from(count).unwrap_or(usize::MAX));
+        }
     }
 
     /// Makes the metadata as large as it claims; of the rest of a schema, nothing claims a size.
@@ -260,6 +272,7 @@ impl Node {
     /// Gives the array the types of another node, as the arrays of a stream have those of its schema.
     pub(crate) fn take_types(&mut self, schema: &Self) {
         self.format.clone_from(&schema.format);
+        (self.schema.dictionary, self.schema.count) = (schema.schema.dictionary, schema.schema.count);
         for (own, other) in self.children.iter_mut().zip(&schema.children) {
             own.take_types(other);
         }
