@@ -101,6 +101,28 @@ fn a_batch_returns_with_its_metadata_over_the_same_memory() {
 }
 
 #[test]
+fn slices_of_a_column_have_the_nulls_of_the_structs_around_it() {
+    const ROWS: usize = 30;
+    let ints: ArrayRef = Arc::new(Int32Array::from_iter((0..30).map(|row| (row % 5 != 1).then_some(row))));
+    let valid: Vec<bool> = (0..ROWS).map(|row| row % 3 != 2).collect();
+    let inner = Arc::new(Field::new("a", DataType::Int32, true));
+    let structs = StructArray::new(vec![inner].into(), vec![ints], Some(NullBuffer::from(valid)));
+    let field = Arc::new(Field::new("s", structs.data_type().clone(), true));
+    let column = DeviceArray::from_arrow(&structs, field).unwrap().column(0).unwrap();
+    let shown = format!("{column:?}");
+    assert!(shown.contains("\"a\"") && shown.contains("length: 30"), "{shown}");
+    let value = |row: usize| (row % 3 != 2 && row % 5 != 1).then(|| i32::try_from(row).unwrap());
+    for (start, length) in (0..=ROWS).flat_map(|start| [(start, ROWS - start), (start, (ROWS - start) / 2)]) {
+        let rows = column.slice(start, length).unwrap();
+        let expected: ArrayRef = Arc::new(Int32Array::from_iter((start..start + length).map(value)));
+        assert_eq!(&rows.to_arrow().unwrap(), &expected, "{start} {length}");
+        let kept = Conversion::default().validity(&rows).unwrap();
+        let bools = support::reference::read_bools(&kept).into_iter();
+        assert!(bools.eq((start..start + length).map(|row| value(row).is_some())), "{start} {length}");
+    }
+}
+
+#[test]
 fn a_batch_without_columns_keeps_its_rows() {
     let rows = RecordBatchOptions::new().with_row_count(Some(5));
     let batch = RecordBatch::try_new_with_options(Arc::new(Schema::empty()), vec![], &rows).unwrap();
