@@ -1,5 +1,7 @@
 //! Takes the items of lists that all have one length, as those of fixed-size lists.
 
+use std::ops::Range;
+
 use arrow_buffer::{ArrowNativeType, NullBuffer};
 use arrow_data::ArrayData;
 use arrow_schema::DataType;
@@ -66,7 +68,7 @@ fn items<T: ArrowNativeType>(
     let values = lists.child_data().first().ok_or_else(|| Error::invalid("a list without a child"))?;
     let rows = lists.len();
     let count = rows.checked_mul(length).ok_or_else(|| Error::invalid("lists have more items than 64 bits count"))?;
-    let (mut first, mut is_dense, mut used) = (None, true, usize::MAX..0);
+    let (mut first, mut is_dense, mut used): (_, _, Option<Range<usize>>) = (None, true, None);
     for row in 0..rows {
         let (start, own) = extents.of(row).ok_or_else(|| Error::invalid("a list has no offsets").at_row(row))?;
         let is_null = lists.nulls().is_some_and(|nulls| nulls.is_null(row));
@@ -76,7 +78,8 @@ fn items<T: ArrowNativeType>(
         let expected = row.checked_mul(length).and_then(|before| first.get_or_insert(start).checked_add(before));
         is_dense &= own == length && expected == Some(start);
         if !is_null {
-            used = used.start.min(start)..used.end.max(start.saturating_add(own));
+            let end = start.saturating_add(own);
+            used = Some(used.map_or(start..end, |used| used.start.min(start)..used.end.max(end)));
         }
     }
     let (first, items) = (first.unwrap_or(0), Items { lists, extents, length, count, before: 0 });
@@ -87,7 +90,8 @@ fn items<T: ArrowNativeType>(
         Some(decode) if has_rows_of_one_size(values.data_type()) => decode(&repeated(values, &items)?),
         Some(decode) => {
             // Not the items that no list shows: there may be very many of them.
-            let used = if used.end <= values.len() { used.start.min(used.end)..used.end } else { 0..values.len() };
+            let used = used.unwrap_or(0..0);
+            let used = if used.end <= values.len() { used } else { 0..values.len() };
             let decoded = decode(&values.slice(used.start, used.len()))?;
             repeated(&decoded, &Items { before: used.start, ..items })
         }
