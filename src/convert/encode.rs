@@ -140,7 +140,11 @@ mod tests {
         let texts = vec![Some("DL"), None, Some("XX"), Some("AA"), Some("a carrier of a long name"), Some("YY")];
         let expected = [Some(1), None, Some(9), Some(0), Some(2), Some(9)];
         let (categories, strict) = (carriers().unknown(9), carriers());
-        for whole in [StringArray::from(texts.clone()).to_data(), StringViewArray::from(texts).to_data()] {
+        let arrays = [StringArray::from(texts.clone()).to_data(), StringViewArray::from(texts).to_data()];
+        for (sought, whole) in [(0, &arrays[0]), (0, &arrays[1]), (1000, &arrays[0]), (1000, &arrays[1])] {
+            for categories in [&categories, &strict] {
+                categories.lookup(sought);
+            }
             for (start, length) in [(0, 6), (1, 4), (3, 2), (6, 0)] {
                 let part = whole.slice(start, length);
                 assert_eq!(read(encoded(&part, &categories)), expected[start..start + length]);
