@@ -47,7 +47,7 @@ impl Simulator {
     }
 
     /// How many objects of a kind are alive: "device", "pinned", "managed", "registered", "streams", "events", "contexts",
-    /// "primary contexts", "pools", "modules", "graphs" or "captures".
+    /// "primary contexts", "pools", "modules", "graphs", "captures", "reservations", "physical" (memory of `cuMemCreate`) or "imported".
     pub fn live(&self, kind: &str) -> u64 {
         let kind = c_string(kind);
         let count = self.function::<extern "C" fn(*const c_char) -> u64>("simulated_cuda_live")(kind.as_ptr());

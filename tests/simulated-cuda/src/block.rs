@@ -4,8 +4,10 @@ use std::ops::Range;
 use std::ptr;
 
 use crate::error::{Error, Outcome};
+use crate::ipc::{HANDLE, Shared};
 use crate::pages::{Pages, Protection};
 use crate::race::{Kind, Log};
+use crate::virtual_memory::Mapping;
 
 /// What fresh memory holds, so that a read before the first write shows.
 const FRESH: u8 = 0xCD;
@@ -26,6 +28,17 @@ pub(crate) enum Place {
     Managed,
     /// The caller's own, page-locked later.
     Registered,
+}
+
+/// How a block came to be.
+#[derive(Clone, Debug)]
+pub(crate) enum Origin {
+    /// Memory that the driver allocated, or that a caller registered.
+    Driver,
+    /// Reserved addresses, and what is mapped there.
+    Reserved(Vec<Mapping>),
+    /// Memory of another process, by its handle, and how often it is open.
+    Imported { of: [u8; HANDLE], opened: u32 },
 }
 
 /// Where a block is in its life, as far as work has run.
@@ -54,6 +67,8 @@ pub(crate) struct NewBlock {
 pub(crate) enum Bytes {
     /// Device memory: red zone, bytes, red zone. The host sees other, closed addresses.
     Device(Vec<u8>),
+    /// Device memory that other processes have, too, without red zones.
+    Shared(Shared),
     Host(Pages),
     Gone,
 }
@@ -76,6 +91,7 @@ pub(crate) struct Block {
     /// Whether its free has been asked for.
     pub(crate) freeing: bool,
     pub(crate) log: Log,
+    pub(crate) origin: Origin,
     bytes: Bytes,
 }
 
@@ -83,9 +99,10 @@ impl Block {
     /// A block with its bytes, poisoned unless they are the caller's own or not there yet.
     pub(crate) fn new(id: u64, base: u64, bytes: Bytes, new: NewBlock) -> Block {
         let NewBlock { size, place, context, device, pool, flags, life } = new;
-        let (room, log) = (size.next_multiple_of(ALIGNMENT), Log::default());
+        let (room, log, origin) = (size.next_multiple_of(ALIGNMENT), Log::default(), Origin::Driver);
+        let freeing = false;
         let mut block =
-            Block { id, base, size, room, place, context, device, pool, flags, life, freeing: false, log, bytes };
+            Block { id, base, size, room, place, context, device, pool, flags, life, freeing, log, origin, bytes };
         match place {
             Place::Device if life == Life::Live => block.fill_fresh(),
             Place::Pinned | Place::Managed => block.poison(FRESH),
@@ -99,6 +116,7 @@ impl Block {
         let offset = (address - self.base) as usize;
         match &mut self.bytes {
             Bytes::Device(bytes) => &raw mut bytes[RED_ZONE + offset],
+            Bytes::Shared(shared) => (shared.address + offset as u64) as *mut u8,
             Bytes::Host(pages) if pages.has_alias() => (pages.addresses().1 + offset as u64) as *mut u8,
             Bytes::Host(_) | Bytes::Gone => address as *mut u8,
         }
@@ -108,7 +126,7 @@ impl Block {
     /// would fault on.
     pub(crate) fn reach(&mut self, address: u64, count: u64) -> Outcome<(*mut u8, bool)> {
         let end = address.checked_add(count).ok_or(Error::ILLEGAL_ADDRESS)?;
-        if self.life != Life::Live || end > self.base + self.size {
+        if self.life != Life::Live || end > self.base + self.size || !self.is_mapped(&(address..end), None) {
             return Err(Error::ILLEGAL_ADDRESS);
         }
         let pages = self.pages().filter(|pages| !pages.has_alias());
@@ -125,7 +143,7 @@ impl Block {
     pub(crate) fn pages(&mut self) -> Option<&mut Pages> {
         match &mut self.bytes {
             Bytes::Host(pages) => Some(pages),
-            Bytes::Device(_) | Bytes::Gone => None,
+            Bytes::Device(_) | Bytes::Shared(_) | Bytes::Gone => None,
         }
     }
 
@@ -153,6 +171,40 @@ impl Block {
         self.life = Life::Live;
     }
 
+    /// Makes a new block reserved addresses: its bytes are there, and none of them is mapped.
+    pub(crate) fn reserve(&mut self) {
+        let size = self.size as usize;
+        // Zeros cost no memory until they are written.
+        let mut bytes = vec![0; size + 2 * RED_ZONE];
+        bytes[..RED_ZONE].fill(RED);
+        bytes[RED_ZONE + size..].fill(RED);
+        (self.bytes, self.life, self.origin) = (Bytes::Device(bytes), Life::Live, Origin::Reserved(Vec::new()));
+    }
+
+    /// Makes a new block memory of another process.
+    pub(crate) fn import(&mut self, bytes: Bytes, origin: Origin) {
+        (self.bytes, self.life, self.origin) = (bytes, Life::Live, origin);
+    }
+
+    /// Poisons a part of reserved addresses, which has new memory.
+    pub(crate) fn refresh(&mut self, range: &Range<u64>) {
+        let (first, count) = (self.at(range.start), (range.end - range.start) as usize);
+        // SAFETY: a part of the block's bytes.
+        unsafe { ptr::write_bytes(first, FRESH, count) };
+    }
+
+    /// Puts the bytes where other processes can map them; the answer is the file's descriptor.
+    pub(crate) fn share(&mut self) -> Outcome<i32> {
+        if let Bytes::Device(bytes) = &self.bytes {
+            let bytes = &bytes[RED_ZONE..bytes.len() - RED_ZONE];
+            self.bytes = Bytes::Shared(Shared::of(bytes)?);
+        }
+        match &self.bytes {
+            Bytes::Shared(shared) => Ok(shared.file()),
+            Bytes::Device(_) | Bytes::Host(_) | Bytes::Gone => Err(Error::INVALID_VALUE),
+        }
+    }
+
     /// Lets go of the bytes; the answer is whether the red zones are whole.
     pub(crate) fn bury(&mut self) -> bool {
         self.life = Life::Freed;
@@ -161,7 +213,7 @@ impl Block {
                 let (before, after) = (&bytes[..RED_ZONE], &bytes[bytes.len() - RED_ZONE..]);
                 before.iter().chain(after).all(|byte| *byte == RED)
             }
-            Bytes::Host(_) | Bytes::Gone => true,
+            Bytes::Shared(_) | Bytes::Host(_) | Bytes::Gone => true,
         }
     }
 

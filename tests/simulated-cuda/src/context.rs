@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::block::{Life, Place};
+use crate::block::{Life, Origin, Place};
 use crate::call::Call;
 use crate::capture::Mode;
 use crate::clock::{Actor, Clock};
@@ -138,7 +138,8 @@ impl State {
     /// Lets go of a block at once, wherever it is.
     pub(crate) fn release(&mut self, base: u64) {
         let Some(block) = self.memory.get_mut(base) else { return };
-        let (device, size, id) = (block.device, block.room, block.id);
+        let (device, id) = (block.device, block.id);
+        let size = if matches!(block.origin, Origin::Driver) { block.room } else { 0 };
         if block.place != Place::Device {
             if block.place == Place::Managed {
                 self.devices[device].used -= size;

@@ -52,13 +52,16 @@ pub(crate) struct Rectangle {
     pub(crate) source_pitch: u64,
     pub(crate) width: u64,
     pub(crate) height: u64,
+    /// Of a copy between two contexts, the devices of its destination and of its source: neither has to reach the other's memory.
+    pub(crate) between: Option<(usize, usize)>,
 }
 
 impl Rectangle {
     /// One row.
     pub(crate) fn line(destination: u64, source: u64, bytes: usize) -> Rectangle {
         let width = bytes as u64;
-        Rectangle { destination, destination_pitch: width, source, source_pitch: width, width, height: 1 }
+        let (destination_pitch, source_pitch) = (width, width);
+        Rectangle { destination, destination_pitch, source, source_pitch, width, height: 1, between: None }
     }
 }
 
@@ -85,13 +88,16 @@ impl Copy {
 
 impl State {
     /// Whether an end of a copy is memory that the driver knows; an error if it is a device pointer to nothing.
-    fn known(&self, stream: usize, address: u64, bytes: u64) -> Outcome<bool> {
+    fn known(&self, stream: usize, address: u64, bytes: u64, by: Option<usize>) -> Outcome<bool> {
         let device = self.contexts[&self.streams[stream].context].device;
         let Some(block) = self.memory.find(address) else {
             return if self.memory.is_device_address(address) { Err(Error::INVALID_VALUE) } else { Ok(false) };
         };
         let end = address.checked_add(bytes).ok_or(Error::INVALID_VALUE)?;
         if end > block.base + block.size {
+            return Err(Error::INVALID_VALUE);
+        }
+        if !block.is_mapped(&(address..end), Some(by.unwrap_or(device))) {
             return Err(Error::INVALID_VALUE);
         }
         match block.pool.and_then(|pool| self.pools.get(&pool)) {
@@ -112,7 +118,7 @@ impl State {
 impl Call {
     /// Queues a copy, and waits as the driver does.
     pub(crate) fn copy(&mut self, stream: usize, rectangle: Rectangle, waits: Waits) -> Outcome {
-        let Rectangle { destination, destination_pitch, source, source_pitch, width, height } = rectangle;
+        let Rectangle { destination, destination_pitch, source, source_pitch, width, height, between } = rectangle;
         if width == 0 || height == 0 {
             return Ok(());
         }
@@ -122,8 +128,8 @@ impl Call {
         if height > 1 && (source_pitch < width || destination_pitch < width) {
             return Err(Error::INVALID_VALUE);
         }
-        let from_known = self.known(stream, source, span(source_pitch)?)?;
-        let to_known = self.known(stream, destination, span(destination_pitch)?)?;
+        let from_known = self.known(stream, source, span(source_pitch)?, between.map(|(_, from)| from))?;
+        let to_known = self.known(stream, destination, span(destination_pitch)?, between.map(|(to, _)| to))?;
         let capturing = self.streams[stream].capture.is_some();
         if capturing && !to_known {
             // The copy would be over only when the call returns.
@@ -166,7 +172,7 @@ impl Call {
         if fill.count == 0 {
             return Ok(());
         }
-        if !fill.address.is_multiple_of(fill.width) || !self.known(stream, fill.address, bytes)? {
+        if !fill.address.is_multiple_of(fill.width) || !self.known(stream, fill.address, bytes, None)? {
             return Err(Error::INVALID_VALUE);
         }
         let thread = self.thread;

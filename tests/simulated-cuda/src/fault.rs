@@ -8,8 +8,13 @@ use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 
 use crate::call::{Call, host_function, inside, look};
+use crate::pages::PAGE;
 use crate::race::{Access, Kind, only};
 use crate::state::State;
+
+/// Bytes that an access opens to all threads, where it has to wait for nothing: few enough for threads that share a block to be looked at
+/// each by itself.
+const OPENED: u64 = 16 * PAGE;
 
 /// The handler that was there before, for the faults that are not ours.
 static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
@@ -117,8 +122,11 @@ impl Call {
         };
         let kind = if write { Kind::Write } else { Kind::Read };
         let range = address..address + 1;
-        let whole = self.memory.get(base).map(|block| block.base..block.base + block.room);
-        let opened = if self.may_open(base, &at) { whole.unwrap_or(range.clone()) } else { range.clone() };
+        let around = self.memory.get(base).map(|block| {
+            let start = block.base + (address - block.base) / OPENED * OPENED;
+            start..(start + OPENED).min(block.base + block.room)
+        });
+        let opened = if self.may_open(base, &at) { around.unwrap_or(range.clone()) } else { range.clone() };
         self.log(Access { ranges: only(range), kind, at, what, by_host, done: true });
         self.memory.open(base, &opened);
     }

@@ -3,8 +3,9 @@
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, c_char, c_void};
 use std::fmt;
+use std::ops::Range;
 
-use crate::block::Place;
+use crate::block::{Origin, Place};
 use crate::clock::Moment;
 use crate::error::{Error, Outcome};
 use crate::race::{Access, Kind, only};
@@ -147,7 +148,7 @@ impl Running<'_> {
         let is_of_device = self.state.memory.find(address).is_some_and(|block| block.place == Place::Device);
         let touched = &mut self.state.time.touched;
         *(if is_of_device { &mut touched.device } else { &mut touched.host }) += bytes as u64;
-        self.state.check_reach(self.context, address)?;
+        self.state.check_reach(self.context, address..address + bytes as u64)?;
         let (ranges, at) = (only(address..address + bytes as u64), self.at.clone());
         self.state.log(Access { ranges, kind, at, what: "kernel", by_host: false, done: true });
         Ok(first)
@@ -178,9 +179,12 @@ unsafe extern "C" fn write(context: *mut KernelContext, address: u64, bytes: usi
 
 impl State {
     /// Whether a kernel of a context may use the block at an address, which may be another device's.
-    fn check_reach(&self, context: usize, address: u64) -> Outcome {
-        let block = self.memory.find(address).ok_or(Error::ILLEGAL_ADDRESS)?;
+    fn check_reach(&self, context: usize, range: Range<u64>) -> Outcome {
+        let block = self.memory.find(range.start).ok_or(Error::ILLEGAL_ADDRESS)?;
         let kernel = &self.contexts[&context];
+        if let Origin::Reserved(_) = block.origin {
+            return if block.is_mapped(&range, Some(kernel.device)) { Ok(()) } else { Err(Error::ILLEGAL_ADDRESS) };
+        }
         let reached = match block.pool.and_then(|pool| self.pools.get(&pool)) {
             Some(pool) => pool.is_accessible_from(kernel.device),
             None => block.device == kernel.device || kernel.peers.contains(&block.context),

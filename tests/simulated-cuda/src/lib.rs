@@ -42,6 +42,7 @@ mod fault;
 mod hold;
 mod host;
 mod inject;
+mod ipc;
 mod kernel;
 mod memory;
 mod pages;
@@ -56,5 +57,6 @@ mod stream;
 mod threads;
 mod time;
 mod timing;
+mod virtual_memory;
 
 pub use kernel::{KernelContext, KernelFunction};

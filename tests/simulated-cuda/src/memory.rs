@@ -97,6 +97,15 @@ impl Memory {
         }
     }
 
+    /// The next address that is given out is a multiple of `alignment`.
+    pub(crate) fn align(&mut self, alignment: u64) -> Outcome {
+        if self.addresses.is_empty() {
+            self.reserve(0)?;
+        }
+        self.next = self.next.next_multiple_of(alignment);
+        Ok(())
+    }
+
     fn reserve(&mut self, size: u64) -> Outcome<u64> {
         if self.addresses.is_empty() {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;

@@ -4,10 +4,11 @@ use std::collections::HashSet;
 
 use crate::block::{Life, NewBlock, Place};
 use crate::call::Call;
-use crate::clock::Clock;
+use crate::clock::{Clock, Moment};
 use crate::costs::of_growth;
 use crate::error::{Error, Outcome};
 use crate::execute::Action;
+use crate::race::Log;
 use crate::state::State;
 
 /// One pool.
@@ -30,8 +31,27 @@ pub(crate) struct Pool {
     /// Bytes of freed blocks that the pool keeps.
     pub(crate) kept: u64,
     pub(crate) reserved_high: u64,
-    /// Freed blocks that may be given out again at once: the stream, and the address.
-    again: Vec<(usize, u64)>,
+    /// Freed blocks that may be given out again, the last one last.
+    again: Vec<Again>,
+}
+
+/// A freed block that may be given out again: the stream on which it was freed, and when.
+#[derive(Clone, Debug)]
+struct Again {
+    stream: usize,
+    base: u64,
+    at: Moment,
+}
+
+/// Why a block may be given out again, in the order of preference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Reuse {
+    /// On the same stream, or on one that has waited for the free: `REUSE_FOLLOW_EVENT_DEPENDENCIES`.
+    Ordered,
+    /// The free has run, which the stream may not know: `REUSE_ALLOW_OPPORTUNISTIC`.
+    Done,
+    /// The driver has the stream wait for the free: `REUSE_ALLOW_INTERNAL_DEPENDENCIES`.
+    Waits,
 }
 
 impl Pool {
@@ -177,25 +197,44 @@ impl Call {
         self.spend(of_growth(size.saturating_sub(kept)));
         let life = Life::Pending;
         let new = NewBlock { size, place: Place::Device, context, device, pool: Some(pool), flags: 0, life };
-        let base = match self.take_again(pool, stream, size) {
-            Some(base) => {
-                self.memory.add_again(base, new);
-                base
+        let (base, unseen) = match self.take_again(pool, stream, size) {
+            Some((again, reuse)) => {
+                self.memory.add_again(again.base, new);
+                if reuse != Reuse::Ordered {
+                    // Whoever used it conflicts with the free already, and with no work that comes now.
+                    self.memory.get_mut(again.base).expect("given out again just now").log = Log::default();
+                }
+                (again.base, (reuse == Reuse::Waits).then_some((again.stream, again.at.tick)))
             }
-            None => self.memory.add(new, None)?,
+            None => (self.memory.add(new, None)?, None),
         };
         let thread = self.thread;
-        self.submit(thread, stream, Action::Allocate(base), None)?;
+        self.submit_behind(thread, stream, Action::Allocate(base), None, unseen)?;
         Ok(base)
     }
 
-    fn take_again(&mut self, pool: usize, stream: usize, size: u64) -> Option<u64> {
-        let again = &self.pools[&pool].again;
-        let fits =
-            |(on, base): &(usize, u64)| *on == stream && self.memory.get(*base).is_some_and(|block| block.size == size);
-        let index = again.iter().rposition(fits)?;
+    /// A freed block of this size that the pool gives to a stream, on the terms that its attributes allow.
+    fn take_again(&mut self, pool: usize, stream: usize, size: u64) -> Option<(Again, Reuse)> {
+        let found = &self.pools[&pool];
+        let [follows, at_once, waits] = found.reuse.map(|allowed| allowed != 0);
+        let mut known = Clock::clone(&self.streams[stream].clock);
+        known.join(&self.threads[self.thread].clock);
+        let reuse = |again: &Again| {
+            let is_known = again.stream == stream || follows && again.at.known_to(&known);
+            let is_done = self.streams[again.stream].done >= again.at.tick;
+            match (is_known, is_done) {
+                (true, _) => Some(Reuse::Ordered),
+                (false, true) if at_once => Some(Reuse::Done),
+                (false, false) if waits => Some(Reuse::Waits),
+                _ => None,
+            }
+        };
+        let fits = |again: &Again| self.memory.get(again.base).is_some_and(|block| block.size == size);
+        let candidates = found.again.iter().enumerate().rev().filter(|(_, again)| fits(again));
+        let (index, reuse) =
+            candidates.filter_map(|(index, again)| Some((index, reuse(again)?))).min_by_key(|(_, reuse)| *reuse)?;
         let pool = self.pools.get_mut(&pool).expect("found just now");
-        Some(pool.again.remove(index).1)
+        Some((pool.again.remove(index), reuse))
     }
 
     /// Frees in the order of a stream.
@@ -214,11 +253,11 @@ impl Call {
         block.freeing = true;
         let pool = block.pool;
         let thread = self.thread;
-        self.submit(thread, stream, Action::Free(base), None)?;
+        let at = self.submit(thread, stream, Action::Free(base), None)?;
         if self.settings.reuse
             && let Some(pool) = pool.and_then(|pool| self.pools.get_mut(&pool))
         {
-            pool.again.push((stream, base));
+            pool.again.push(Again { stream, base, at });
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::block::{Life, Place};
+use crate::block::{Life, Origin, Place};
 use crate::call::Call;
 use crate::capture::Mode;
 use crate::state::State;
@@ -44,6 +44,9 @@ pub(crate) const KINDS: &[(&str, bool)] = &[
     ("pinned", true),
     ("managed", true),
     ("registered", true),
+    ("reservations", true),
+    ("physical", true),
+    ("imported", true),
     ("streams", true),
     ("events", true),
     ("contexts", true),
@@ -66,7 +69,10 @@ impl State {
         let blocks = |place: Place| {
             let live =
                 |block: &&crate::block::Block| block.place == place && !block.freeing && block.life != Life::Freed;
-            self.memory.iter().filter(live).count()
+            self.memory.iter().filter(live).filter(|block| matches!(block.origin, Origin::Driver)).count()
+        };
+        let of_origin = |is_it: fn(&Origin) -> bool| {
+            self.memory.iter().filter(|block| block.life != Life::Freed && is_it(&block.origin)).count()
         };
         let contexts = |primary: bool| {
             let of_kind = self.contexts.values().filter(move |context| context.primary == primary);
@@ -77,6 +83,9 @@ impl State {
             "pinned" => blocks(Place::Pinned),
             "managed" => blocks(Place::Managed),
             "registered" => blocks(Place::Registered),
+            "reservations" => of_origin(|origin| matches!(origin, Origin::Reserved(_))),
+            "imported" => of_origin(|origin| matches!(origin, Origin::Imported { .. })),
+            "physical" => self.live_physical(),
             "streams" => self.stream_handles.len(),
             "events" => self.events.len(),
             "contexts" => contexts(false),

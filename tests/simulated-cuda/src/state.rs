@@ -15,6 +15,7 @@ use crate::report::Reports;
 use crate::settings::Settings;
 use crate::stream::Stream;
 use crate::time::Time;
+use crate::virtual_memory::Physical;
 
 /// Signalled when a gate opened or a host function returned: what was blocked may go on.
 pub(crate) static CHANGED: Condvar = Condvar::new();
@@ -46,6 +47,8 @@ pub(crate) struct State {
     pub(crate) events: HashMap<usize, Event>,
     pub(crate) memory: Memory,
     pub(crate) pools: BTreeMap<usize, Pool>,
+    /// Memory without an address, by handle.
+    pub(crate) physical: HashMap<u64, Physical>,
     pub(crate) captures: Vec<Capture>,
     pub(crate) graphs: HashMap<usize, Graph>,
     pub(crate) executables: HashMap<usize, Graph>,
@@ -89,6 +92,7 @@ impl State {
             events: HashMap::new(),
             memory: Memory::default(),
             pools: BTreeMap::new(),
+            physical: HashMap::new(),
             captures: Vec::new(),
             graphs: HashMap::new(),
             executables: HashMap::new(),

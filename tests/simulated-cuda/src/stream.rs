@@ -124,6 +124,18 @@ impl State {
         action: Action,
         after: Option<&Moment>,
     ) -> Outcome<Moment> {
+        self.submit_behind(thread, stream, action, after, None)
+    }
+
+    /// As [`State::submit`]; the driver also has the operation wait for this tick of a stream, which orders nothing for the program.
+    pub(crate) fn submit_behind(
+        &mut self,
+        thread: usize,
+        stream: usize,
+        action: Action,
+        after: Option<&Moment>,
+        unseen: Option<(usize, u64)>,
+    ) -> Outcome<Moment> {
         if self.streams[stream].capture.is_some() {
             return self.capture_action(stream, action);
         }
@@ -138,6 +150,7 @@ impl State {
             clock.join(&last.clock);
         }
         let is_barrier = !waits.is_empty();
+        waits.extend(unseen);
         if let Some(moment) = after {
             let other = self.streams.iter().position(|stream| stream.actor == moment.actor);
             waits.push((other.expect("events are recorded on streams"), moment.tick));

@@ -76,6 +76,30 @@ fn pinned_memory_is_read_by_a_thread_that_waited() {
 }
 
 #[test]
+fn each_thread_that_shares_a_block_has_to_know_of_the_copy() {
+    proves("each_thread_that_shares_a_block_has_to_know_of_the_copy", "race: host access", |run| {
+        const HALF: usize = 1 << 20;
+        open(0);
+        let (first, data, back) = (stream(false), device(2 * HALF), pinned(2 * HALF));
+        copy(data, back as u64, 2 * HALF, first);
+        finish(first);
+        run.simulator.hand_over_send(1);
+        // What this thread may touch is not open to the next one by that.
+        write(back, 1);
+        let address = back as usize + HALF;
+        let simulator = &run.simulator;
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                if !run.fault {
+                    simulator.hand_over_receive(1);
+                }
+                write(address as *mut u8, 1);
+            });
+        });
+    });
+}
+
+#[test]
 fn only_the_bytes_of_the_copy_are_watched() {
     proves("only_the_bytes_of_the_copy_are_watched", "race: host access", |run| {
         open(0);

@@ -169,8 +169,14 @@ fn pointers_say_what_they_are() {
         let mut managed = 0;
         ok!(cuMemAllocManaged(&mut managed, BYTES, 1));
         let ordinary = [0_u8; 10];
-        let known =
-            [(device(BYTES), 2, 0), (device_in(owner, BYTES), 2, 0), (pinned(BYTES) as u64, 1, 0), (managed, 2, 1)];
+        let context = context as usize;
+        // Memory of a pool is of no context.
+        let known = [
+            (device(BYTES), context, 2, 0),
+            (device_in(owner, BYTES), 0, 2, 0),
+            (pinned(BYTES) as u64, context, 1, 0),
+            (managed, context, 2, 1),
+        ];
         let ask = |pointer: u64| {
             let (mut of, mut start, mut size) = (usize::MAX, u64::MAX, usize::MAX);
             let (mut kind, mut is_managed, mut ordinal) = (u32::MAX, u32::MAX, i32::MAX);
@@ -186,8 +192,8 @@ fn pointers_say_what_they_are() {
             ok!(cuPointerGetAttributes(6, attributes.as_mut_ptr(), data.as_mut_ptr(), pointer));
             (of, kind, is_managed, ordinal, start, size)
         };
-        for (pointer, kind, is_managed) in known {
-            assert_eq!(ask(pointer + 5), (context as usize, kind, is_managed, 1, pointer, BYTES));
+        for (pointer, of, kind, is_managed) in known {
+            assert_eq!(ask(pointer + 5), (of, kind, is_managed, 1, pointer, BYTES));
         }
         assert_eq!(ask(ordinary.as_ptr() as u64), (0, 0, 0, -2, 0, 0));
         let (mut kind, mut base, mut size) = (0_u32, 0, 0);

@@ -55,13 +55,75 @@ fn a_block_that_is_given_out_again_is_free_of_its_readers() {
             // The copy may find the memory gone by now, which would lose the context.
             return;
         }
-        assert_ne!(device_in(reader, BYTES), data, "another stream would have to wait");
         let again = device_in(owner, BYTES);
         assert_eq!(again, data, "a caching allocator would do the same");
         fill(again, 8, BYTES, owner);
         finish(owner);
         finish(reader);
-        assert_eq!((read(back), run.simulator.live("device")), (7, 2));
+        assert_eq!((read(back), run.simulator.live("device")), (7, 1));
+    });
+}
+
+#[test]
+fn a_block_is_given_out_again_on_another_stream_as_the_pool_allows() {
+    use sys::CUmemPool_attribute_enum::{
+        CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES as WAITS,
+        CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC as AT_ONCE,
+        CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES as FOLLOWS,
+    };
+    let name = "a_block_is_given_out_again_on_another_stream_as_the_pool_allows";
+    holds(name, &[("REUSE", "1")], |run| {
+        open(0);
+        let (owner, other) = (stream(false), stream(false));
+        for allowed in [None, Some(FOLLOWS), Some(AT_ONCE), Some(WAITS)] {
+            let own = pool(0);
+            for attribute in [FOLLOWS, AT_ONCE, WAITS] {
+                let mut value = i32::from(allowed == Some(attribute));
+                ok!(cuMemPoolSetAttribute(own, attribute, (&raw mut value).cast()));
+            }
+            let (mut data, mut again) = (0, 0);
+            ok!(cuMemAllocFromPoolAsync(&mut data, BYTES, own, owner));
+            fill(data, 7, BYTES, owner);
+            let gate = (allowed == Some(WAITS)).then(|| run.simulator.gate(owner as usize));
+            ok!(cuMemFreeAsync(data, owner));
+            match allowed {
+                Some(FOLLOWS) => wait(other, owner),
+                Some(AT_ONCE) => run.simulator.run_all(),
+                _ => {}
+            }
+            ok!(cuMemAllocFromPoolAsync(&mut again, BYTES, own, other));
+            assert_eq!(again == data, allowed.is_some());
+            fill(again, 8, BYTES, other);
+            if let Some(gate) = gate {
+                // The driver has the other stream wait for the free.
+                refused!(CUDA_ERROR_NOT_READY, cuStreamQuery(other));
+                gate.open();
+            }
+            finish(other);
+            ok!(cuMemFreeAsync(again, other));
+            finish(other);
+            finish(owner);
+            ok!(cuMemPoolDestroy(own));
+        }
+    });
+}
+
+#[test]
+fn a_wait_of_the_driver_orders_nothing_else() {
+    let cases = &[(false, None), (true, Some("race: "))];
+    support::with("a_wait_of_the_driver_orders_nothing_else", &[("REUSE", "1")], cases, |run| {
+        open(0);
+        let (owner, other, written) = (stream(false), stream(false), device(BYTES));
+        let data = device_in(owner, BYTES);
+        fill(written, 7, BYTES, owner);
+        ok!(cuMemFreeAsync(data, owner));
+        assert_eq!(device_in(other, BYTES), data);
+        if !run.fault {
+            wait(other, owner);
+        }
+        fill(written, 8, BYTES, other);
+        finish(other);
+        finish(owner);
     });
 }
 

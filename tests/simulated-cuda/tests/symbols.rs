@@ -115,8 +115,21 @@ fn width(kind: &str) -> u8 {
     let wide = ["*", "Out<", "In<", "Option<", "Text"].iter().any(|start| kind.starts_with(start));
     match name {
         _ if wide => 8,
-        "u64" | "usize" | "cuuint64_t" | "c_ulonglong" | "CUdeviceptr" | "CUcontext" | "CUstream" | "CUevent"
-        | "CUmodule" | "CUfunction" | "CUgraph" | "CUgraphExec" | "CUmemoryPool" | "CUhostFn" => 8,
+        "u64"
+        | "usize"
+        | "cuuint64_t"
+        | "c_ulonglong"
+        | "CUdeviceptr"
+        | "CUcontext"
+        | "CUstream"
+        | "CUevent"
+        | "CUmodule"
+        | "CUmemGenericAllocationHandle"
+        | "CUfunction"
+        | "CUgraph"
+        | "CUgraphExec"
+        | "CUmemoryPool"
+        | "CUhostFn" => 8,
         "u16" | "c_ushort" => 2,
         "u8" | "c_uchar" => 1,
         _ => 4,

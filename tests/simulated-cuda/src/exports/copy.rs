@@ -55,7 +55,15 @@ fn rectangle(copy: Copy2D) -> Outcome<Rectangle> {
         source_pitch: copy.source.pitch as u64,
         width: copy.width as u64,
         height: copy.height as u64,
+        between: None,
     })
+}
+
+/// A copy from the memory of one context to that of another.
+fn between(call: &Call, (to, from): (usize, usize), copy: Rectangle) -> Outcome<Rectangle> {
+    call.check_context(to)?;
+    call.check_context(from)?;
+    Ok(Rectangle { between: Some((call.contexts[&to].device, call.contexts[&from].device)), ..copy })
 }
 
 fn queue(call: &mut Call, stream: usize, rectangle: Rectangle) -> Outcome {
@@ -114,9 +122,8 @@ driver! {
 
     /// Queues a copy between the memories of two contexts.
     fn cuMemcpyPeerAsync(to: u64, to_context: usize, from: u64, from_context: usize, count: usize, stream: usize) |call| {
-        call.check_context(to_context)?;
-        call.check_context(from_context)?;
-        queue(call, stream, Rectangle::line(to, from, count))
+        let copy = between(call, (to_context, from_context), Rectangle::line(to, from, count))?;
+        queue(call, stream, copy)
     }
 
     /// Copies between any two addresses.
@@ -141,9 +148,8 @@ driver! {
 
     /// Copies between the memories of two contexts. The host does not learn when it is done.
     fn cuMemcpyPeer(to: u64, to_context: usize, from: u64, from_context: usize, count: usize) |call| {
-        call.check_context(to_context)?;
-        call.check_context(from_context)?;
-        at_once(call, Rectangle::line(to, from, count), Waits::Perhaps)
+        let copy = between(call, (to_context, from_context), Rectangle::line(to, from, count))?;
+        at_once(call, copy, Waits::Perhaps)
     }
 
     /// Queues a copy of a rectangle.

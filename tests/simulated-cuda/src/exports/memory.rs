@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 
 use super::{In, Out, driver};
-use crate::block::{Life, NewBlock, Place};
+use crate::block::{Life, NewBlock, Origin, Place};
 use crate::call::Call;
 use crate::clock::Clock;
 use crate::error::{Error, Outcome};
@@ -18,7 +18,8 @@ fn free(call: &mut Call, base: u64) -> Outcome {
     call.context()?;
     call.unsafe_while_capturing()?;
     let block = call.memory.get_mut(base).ok_or(Error::INVALID_VALUE)?;
-    if block.freeing || block.life == Life::Freed || !matches!(block.place, Place::Device | Place::Managed) {
+    let is_ours = matches!(block.place, Place::Device | Place::Managed) && matches!(block.origin, Origin::Driver);
+    if block.freeing || block.life == Life::Freed || !is_ours {
         return Err(Error::INVALID_VALUE);
     }
     let (context, pool) = (block.context, block.pool);
@@ -104,8 +105,13 @@ driver! {
     fn cuMemGetAddressRange_v2(base: Out<u64>, size: Out<usize>, pointer: u64) |call| {
         call.context()?;
         let block = call.memory.find_usable(pointer).ok_or(Error::NOT_FOUND)?;
-        base.set_if_wanted(block.base);
-        size.set_if_wanted(block.size as usize);
+        // Of reserved addresses, the part that is mapped together.
+        let whole = match block.origin {
+            Origin::Reserved(_) => block.mapping(pointer).map(|mapping| mapping.range.clone()).ok_or(Error::NOT_FOUND)?,
+            Origin::Driver | Origin::Imported { .. } => block.base..block.base + block.size,
+        };
+        base.set_if_wanted(whole.start);
+        size.set_if_wanted((whole.end - whole.start) as usize);
         Ok(())
     }
 

@@ -13,6 +13,7 @@ mod module;
 mod pool;
 mod stream;
 mod text;
+mod virtual_memory;
 
 use std::ffi::{CStr, c_char, c_void};
 

@@ -37,8 +37,19 @@ pub struct Grant {
 const _: () = assert!(size_of::<Properties>() == 88 && size_of::<Grant>() == 12);
 
 impl Location {
-    fn device(self) -> Outcome<i32> {
+    pub(super) fn device(self) -> Outcome<i32> {
         if self.kind == 1 { Ok(self.id) } else { Err(Error::INVALID_VALUE) }
+    }
+}
+
+impl Grant {
+    /// The device, and whether it is given access or loses it.
+    pub(super) fn of(self) -> Outcome<(i32, bool)> {
+        match self.flags {
+            0 => Ok((self.location.device()?, false)),
+            3 => Ok((self.location.device()?, true)),
+            _ => Err(Error::INVALID_VALUE),
+        }
     }
 }
 
@@ -164,12 +175,8 @@ driver! {
     /// Grants or takes the access of devices to a pool.
     fn cuMemPoolSetAccess(pool: usize, grants: In<Grant>, count: usize) |call| {
         for grant in grants.list(count)? {
-            let device = call.device(grant.location.device()?)?;
-            let granted = match grant.flags {
-                0 => false,
-                3 => true,
-                _ => return Err(Error::INVALID_VALUE),
-            };
+            let (device, granted) = grant.of()?;
+            let device = call.device(device)?;
             call.pool(pool)?.set_access(device, granted)?;
         }
         Ok(())
