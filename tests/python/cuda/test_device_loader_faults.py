@@ -351,7 +351,7 @@ batch = next(iterator)
 print("left")
 """
     ran = subprocess.run(
-        [sys.executable, "-c", PRELUDE + code], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", PRELUDE + code], capture_output=True, text=True, timeout=300, check=False
     )
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "left\n", "")
 
@@ -376,7 +376,7 @@ for device in ("cuda", "cuda_host"):
             env={**os.environ, **environment},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             check=False,
         )
         assert (ran.returncode, ran.stderr) == (0, "")

@@ -27,7 +27,7 @@ def of_this_schedule(names: Iterable[str]) -> list[str]:
 
 def run(code: int, how: str, *names: str) -> dict[str, Any]:
     command = [sys.executable, str(SCRIPT), str(code), how, *names]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=870, check=False)
     assert ran.returncode == 0, ran.stderr[-4000:]
     found = json.loads(ran.stdout)
     assert not found["wrong"], f"{len(found['wrong'])} of {found['processes']} processes: " + found["wrong"][0]

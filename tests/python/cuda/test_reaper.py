@@ -292,12 +292,11 @@ class TestCosts:
         # The thread starts, and enters the device.
         del copy, copies[-1]
         assert soon(lambda: ad.collect() == 0)
-        gate = driver.gate(driver.LEGACY)
+        gate, waits = driver.gate(driver.LEGACY), driver.calls("cuEventSynchronize")
         copies.clear()
         gc.collect()
         # It waits by now.
-        assert soon(lambda: driver.calls("cuEventSynchronize") >= 1)
-        time.sleep(0.05)
+        assert soon(lambda: driver.calls("cuEventSynchronize") > waits)
         driver.exempt = True
         calls, freed = driver.calls(), driver.calls("cuMemFreeAsync")
         driver.open_gate(gate)
