@@ -1,4 +1,4 @@
-"""How long does what take on the virtual clock of the simulated driver? Writes docs/cuda-times.md, for both machines.
+"""How long does what take on the virtual clock of the simulated driver? Writes docs/cuda-times.md, for all machines.
 
 Needs `make simulated-cuda` and the installed package. Each machine's figures are made in processes of their own,
 those of the first use without the reaper: its calls would fall into a short figure or not, as the wall has it.

@@ -16,6 +16,9 @@ MICROSECOND, MILLISECOND, SECOND = 1_000, 1_000_000, 1_000_000_000
 is_there = os.environ.get("SIMULATED_CUDA_SCHEDULE") == "clock"
 """Whether the tests run under the schedule with a virtual clock."""
 
+has_slow_copies = os.environ.get("SIMULATED_CUDA_MACHINE") == "a100-x4"
+"""Whether the machine copies to the device more slowly than one of its threads packs."""
+
 needed = pytest.mark.skipif(not is_there, reason="asks for virtual time: run.py --schedules clock")
 """Marks tests that ask for the time."""
 

@@ -1,4 +1,4 @@
-"""What takes how long, and what overlaps, on the virtual clock of the simulated driver: bounds, for both machines."""
+"""What takes how long, and what overlaps, on the virtual clock of the simulated driver: bounds, for all machines."""
 
 from __future__ import annotations
 
@@ -89,9 +89,10 @@ def test_an_upload_overlaps_the_copies_of_the_host_with_those_of_the_device() ->
     copied = [one for one in lasted if one.what == "host copy"]
     copies = [one for one in lasted if one.what == "copy"]
     assert sum(one.bytes for one in copies) >= 64 * MIB
-    # All copies of the device but the last ones run while the host copies the next.
-    assert clock.together(copies, copied) > 0.7 * clock.total(copies, "copy")
-    assert took < 1.2 * clock.total(copied, "host copy")
+    # All copies of the device but the last ones run while the host copies the next, or most of the host's under those of the device.
+    totals = [clock.total(copies, "copy"), clock.total(copied, "host copy")]
+    assert clock.together(copies, copied) > 0.7 * min(totals)
+    assert took < 1.2 * max(totals)
     del moved
     gc.collect()
 
@@ -107,11 +108,12 @@ def test_the_loader_overlaps_packing_with_its_copies(prefetch: int) -> None:
 
 
 @pytest.mark.parametrize("rows", [4096, 8192])
-def test_an_epoch_without_new_blocks_takes_as_long_as_its_packing(rows: int) -> None:
-    """The first epoch pins two blocks and grows the pool; in later ones each batch has its own calls alone."""
+def test_an_epoch_without_new_blocks_takes_as_long_as_the_slower_of_both(rows: int) -> None:
+    """The first epoch pins blocks and grows the pool; in later ones each batch has its own calls alone."""
     loader = ad.Loader(timed_work.table(64, 64 * rows), batch_size=rows, device="cuda", prefetch=2)
     for number in range(3):
         epoch = timed_work.epoch(loader)
         pinned = clock.total(epoch.lasted, "cuMemHostAlloc")
         assert (pinned > 0) == (number == 0)
         assert number == 0 or epoch.took <= 1.1 * epoch.slower, epoch[:3]
+        assert (epoch.copying > epoch.packing) == clock.has_slow_copies

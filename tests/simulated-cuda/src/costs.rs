@@ -1,4 +1,4 @@
-//! What does each call, copy and kernel cost in virtual time, and on which of two machines?
+//! What does each call, copy and kernel cost in virtual time, and on which of three machines?
 //!
 //! Public figures, each with its source, and assumptions that say so. Rates are in bytes per second, durations in nanoseconds.
 //! They were written down before any figure of virtual time was made with them, and are not fitted to any.
@@ -25,7 +25,7 @@ pub(crate) struct Machine {
 }
 
 /// The machines, by the names of the switch. The first is the default.
-pub(crate) static MACHINES: [Machine; 2] = [
+pub(crate) static MACHINES: [Machine; 3] = [
     Machine {
         name: "h100-sxm",
         // "NVIDIA H100 Tensor Core GPU" data sheet: 3.35 TB/s (SXM). See REACHED.
@@ -49,6 +49,15 @@ pub(crate) static MACHINES: [Machine; 2] = [
         // Without an NVLink bridge, by PCIe.
         peer: 32e9 * (55.6 / 64.0),
         // Assumed: one core of a server of 2021.
+        host_copy: 8e9,
+    },
+    // The same device behind four lanes of PCIe 3.0, so that copies are slower than the host: a quarter of the lanes, each of half the rate.
+    Machine {
+        name: "a100-x4",
+        memory: 1.935e12 * REACHED,
+        to_device: 32e9 * (55.6 / 64.0) / 8.0,
+        to_host: 32e9 * (55.6 / 64.0) / 8.0,
+        peer: 32e9 * (55.6 / 64.0) / 8.0,
         host_copy: 8e9,
     },
 ];
