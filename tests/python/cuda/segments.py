@@ -37,8 +37,9 @@ class _Access(ctypes.Structure):
 
 
 class Segment(fakes.Pool):
-    """An expandable segment: a reservation that grows by a mapping when a block does not fit, so that blocks lie across mappings.
-    It is unmapped with its last block, as PyTorch does when memory is short, after a wait for the block's own stream."""
+    """An expandable segment: a reservation that grows by a mapping when a block does not fit, so that blocks lie across
+    mappings. It is unmapped with its last block, as PyTorch does when memory is short, after a wait for the block's own
+    stream."""
 
     def __init__(self, ordinal: int = 0, units: int = 8, peers: tuple[int, ...] = ()) -> None:
         super().__init__(ordinal)

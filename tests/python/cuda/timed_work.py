@@ -45,8 +45,8 @@ class Epoch(NamedTuple):
 
 
 def epoch(loader: ad.Loader) -> Epoch:
-    """Reads a loader to its end, and waits for the device. Its blocks are back before the next one begins: the thread that returns
-    them goes by the wall."""
+    """Reads a loader to its end, and waits for the device. Its blocks are back before the next one begins: the thread
+    that returns them goes by the wall."""
     start = clock.now()
     for batch in loader:
         del batch

@@ -92,6 +92,8 @@ pub(crate) struct Block {
     pub(crate) freeing: bool,
     pub(crate) log: Log,
     pub(crate) origin: Origin,
+    /// Whether it is given out again, and the allocation has not run.
+    pub(crate) again: bool,
     bytes: Bytes,
 }
 
@@ -100,9 +102,24 @@ impl Block {
     pub(crate) fn new(id: u64, base: u64, bytes: Bytes, new: NewBlock) -> Block {
         let NewBlock { size, place, context, device, pool, flags, life } = new;
         let (room, log, origin) = (size.next_multiple_of(ALIGNMENT), Log::default(), Origin::Driver);
-        let freeing = false;
-        let mut block =
-            Block { id, base, size, room, place, context, device, pool, flags, life, freeing, log, origin, bytes };
+        let (freeing, again) = (false, false);
+        let mut block = Block {
+            id,
+            base,
+            size,
+            room,
+            place,
+            context,
+            device,
+            pool,
+            flags,
+            life,
+            freeing,
+            log,
+            origin,
+            again,
+            bytes,
+        };
         match place {
             Place::Device if life == Life::Live => block.fill_fresh(),
             Place::Pinned | Place::Managed => block.poison(FRESH),
@@ -132,6 +149,11 @@ impl Block {
         let pages = self.pages().filter(|pages| !pages.has_alias());
         let opened = pages.map(|pages| pages.open(&(address..end))).is_some();
         Ok((self.at(address), opened))
+    }
+
+    /// Whether nobody has the block: it was freed, and not given out again since.
+    pub(crate) fn is_nobodys(&self) -> bool {
+        self.life == Life::Freed && !self.again
     }
 
     /// All of the block, for a log entry that stands for the whole of it.
@@ -168,7 +190,7 @@ impl Block {
         let mut bytes = vec![RED; size + 2 * RED_ZONE];
         bytes[RED_ZONE..RED_ZONE + size].fill(FRESH);
         self.bytes = Bytes::Device(bytes);
-        self.life = Life::Live;
+        (self.life, self.again) = (Life::Live, false);
     }
 
     /// Makes a new block reserved addresses: its bytes are there, and none of them is mapped.

@@ -48,7 +48,7 @@ impl Memory {
 
     /// The block that `address` points into, if it is not freed, nor its free asked for.
     pub(crate) fn find_usable(&self, address: u64) -> Option<&Block> {
-        self.find(address).filter(|block| block.life != Life::Freed && !block.freeing)
+        self.find(address).filter(|block| !block.is_nobodys() && !block.freeing)
     }
 
     /// The first address of the block with a watched page that holds `address`.
@@ -88,6 +88,7 @@ impl Memory {
         self.next_id += 1;
         let block = self.blocks.get_mut(&base).expect("a block that was freed is still known");
         (block.id, block.size, block.freeing, block.context) = (self.next_id, new.size, false, new.context);
+        block.again = true;
     }
 
     /// Forgets host memory: its address is the system's again.

@@ -247,7 +247,7 @@ impl Call {
             return Err(Error::NOT_SUPPORTED);
         }
         let block = self.memory.get_mut(base).ok_or(Error::INVALID_VALUE)?;
-        if block.freeing || block.life == Life::Freed || block.pool.is_none() {
+        if block.freeing || block.is_nobodys() || block.pool.is_none() {
             return Err(Error::INVALID_VALUE);
         }
         block.freeing = true;

@@ -67,8 +67,7 @@ impl State {
     /// How many objects of a kind are alive.
     pub(crate) fn live(&self, kind: &str) -> Option<u64> {
         let blocks = |place: Place| {
-            let live =
-                |block: &&crate::block::Block| block.place == place && !block.freeing && block.life != Life::Freed;
+            let live = |block: &&crate::block::Block| block.place == place && !block.freeing && !block.is_nobodys();
             self.memory.iter().filter(live).filter(|block| matches!(block.origin, Origin::Driver)).count()
         };
         let of_origin = |is_it: fn(&Origin) -> bool| {

@@ -19,7 +19,7 @@ fn free(call: &mut Call, base: u64) -> Outcome {
     call.unsafe_while_capturing()?;
     let block = call.memory.get_mut(base).ok_or(Error::INVALID_VALUE)?;
     let is_ours = matches!(block.place, Place::Device | Place::Managed) && matches!(block.origin, Origin::Driver);
-    if block.freeing || block.life == Life::Freed || !is_ours {
+    if block.freeing || block.is_nobodys() || !is_ours {
         return Err(Error::INVALID_VALUE);
     }
     let (context, pool) = (block.context, block.pool);
