@@ -92,8 +92,8 @@ pub(crate) struct Block {
     pub(crate) freeing: bool,
     pub(crate) log: Log,
     pub(crate) origin: Origin,
-    /// Whether it is given out again, and the allocation has not run.
-    pub(crate) again: bool,
+    /// Allocations in the order of streams that have not run: it may be freed by now, and given out again.
+    pub(crate) awaited: u32,
     bytes: Bytes,
 }
 
@@ -102,7 +102,7 @@ impl Block {
     pub(crate) fn new(id: u64, base: u64, bytes: Bytes, new: NewBlock) -> Block {
         let NewBlock { size, place, context, device, pool, flags, life } = new;
         let (room, log, origin) = (size.next_multiple_of(ALIGNMENT), Log::default(), Origin::Driver);
-        let (freeing, again) = (false, false);
+        let (freeing, awaited) = (false, 0);
         let mut block = Block {
             id,
             base,
@@ -117,7 +117,7 @@ impl Block {
             freeing,
             log,
             origin,
-            again,
+            awaited,
             bytes,
         };
         match place {
@@ -153,7 +153,7 @@ impl Block {
 
     /// Whether nobody has the block: it was freed, and not given out again since.
     pub(crate) fn is_nobodys(&self) -> bool {
-        self.life == Life::Freed && !self.again
+        self.life == Life::Freed && self.awaited == 0
     }
 
     /// All of the block, for a log entry that stands for the whole of it.
@@ -190,7 +190,7 @@ impl Block {
         let mut bytes = vec![RED; size + 2 * RED_ZONE];
         bytes[RED_ZONE..RED_ZONE + size].fill(FRESH);
         self.bytes = Bytes::Device(bytes);
-        (self.life, self.again) = (Life::Live, false);
+        (self.life, self.awaited) = (Life::Live, self.awaited.saturating_sub(1));
     }
 
     /// Makes a new block reserved addresses: its bytes are there, and none of them is mapped.

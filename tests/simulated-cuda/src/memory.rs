@@ -88,7 +88,6 @@ impl Memory {
         self.next_id += 1;
         let block = self.blocks.get_mut(&base).expect("a block that was freed is still known");
         (block.id, block.size, block.freeing, block.context) = (self.next_id, new.size, false, new.context);
-        block.again = true;
     }
 
     /// Forgets host memory: its address is the system's again.

@@ -208,6 +208,7 @@ impl Call {
             }
             None => (self.memory.add(new, None)?, None),
         };
+        self.memory.get_mut(base).expect("given out just now").awaited += 1;
         let thread = self.thread;
         self.submit_behind(thread, stream, Action::Allocate(base), None, unseen)?;
         Ok(base)
