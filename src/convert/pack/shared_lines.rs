@@ -19,6 +19,12 @@ const ROWS: usize = 1024;
 /// The most columns that are assembled in a buffer, from a line or two of each: the TLB and the prefetchers follow no more columns.
 const MOST_ASSEMBLED: usize = 5 * ELEMENTS;
 
+/// Returns whether this processor assembles few columns faster than it merges them. Those of AMD, which alone have SSE4a, do not. Unit
+/// tests assemble on every processor.
+fn assembles() -> bool {
+    cfg!(test) || !is_x86_feature_detected!("sse4a")
+}
+
 impl Packer<'_> {
     /// Writes the first rows, and perhaps the head of the row behind them up to a line; returns how many: 0 for others than
     /// 4-byte views.
@@ -32,7 +38,7 @@ impl Packer<'_> {
             return Ok(0);
         }
         let columns: Vec<*const u8> = self.lanes.iter().map(|lane| lane.stored_at(first)).collect();
-        if columns.len() <= MOST_ASSEMBLED {
+        if columns.len() <= MOST_ASSEMBLED && assembles() {
             // SAFETY: `columns` and `room`: views of 4 bytes, more than 16, and at least 80 dense rows; the processor has AVX-512.
             return unsafe { assembled(&columns, out) };
         }
