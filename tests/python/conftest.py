@@ -11,6 +11,7 @@ from typing import Any
 
 import free_threading
 import leaks
+import loader_reference
 import pytest
 
 pytest_plugins = ("pytester",)
@@ -77,6 +78,7 @@ def no_leak(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fails a test that leaves memory behind, or a producer that was not released exactly once."""
     # A driver that is started keeps contexts and streams; those tests count the memory of devices.
     starts_driver = request.path.parent.name == "cuda"
+    loader_reference.forget_threads()
     watch = leaks.Watch()
     yield
     try:

@@ -215,9 +215,9 @@ def settle_before_fork() -> None:
     """
     looks, end = 0, time.monotonic() + 10
     while looks < 3 and time.monotonic() < end and sys.platform == "linux":
-        tasks = [task for task in os.listdir("/proc/self/task") if int(task) != threading.get_native_id()]
+        others = tasks() - {str(threading.get_native_id())}
         try:
-            stats = [Path(f"/proc/self/task/{task}/stat").read_text() for task in tasks]
+            stats = [Path(f"/proc/self/task/{task}/stat").read_text() for task in others]
         except FileNotFoundError:
             continue
         # The name before the state is in brackets, and may have any character.
@@ -225,16 +225,29 @@ def settle_before_fork() -> None:
         time.sleep(0.001)
 
 
-def loader_threads() -> int:
-    """How many threads of loaders this process has; 0 where the system does not tell the names of threads as files."""
-    if sys.platform != "linux":
-        return 0
+def tasks() -> set[str]:
+    """The numbers of this process's threads; none where the system does not tell them as files."""
+    return set(os.listdir("/proc/self/task")) if sys.platform == "linux" else set()
+
+
+# A library's pool may start a thread while a thread of a loader calls it; it keeps that name for as long as it lives.
+_others: set[str] = set()
+
+
+def forget_threads() -> None:
+    """Threads that there are now are not counted as a loader's: a test asks for its own alone."""
+    _others.clear()
+    _others.update(tasks())
+
+
+def loader_threads(patience: float = 30) -> int:
+    """How many threads of loaders the test has after so many seconds; 0 where the system does not tell of threads."""
 
     def count() -> int:
-        return sum(thread_name(task) == LOADER for task in os.listdir("/proc/self/task"))
+        return sum(thread_name(task) == LOADER for task in tasks() - _others)
 
     # A thread that was joined is listed a moment longer, and a new one has the name of its maker until it names itself.
-    end = time.monotonic() + 30
+    end = time.monotonic() + patience
     while (found := count()) and time.monotonic() < end:
         time.sleep(0.001)
     return found

@@ -1,9 +1,14 @@
 """The fixture that looks for leaks finds one."""
 
 import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from loader_reference import LOADER, forget_threads, loader_threads
 
 HERE = Path(__file__).parent
 
@@ -89,3 +94,34 @@ def test_leaks_are_found(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPa
             "*an ArrowSchema b'+s' was released 0 times, not 1*",
         ]
     )
+
+
+@contextmanager
+def named_as_a_loader() -> Iterator[None]:
+    """A thread with the name of a loader's: what a library's pool starts while a thread of a loader calls it."""
+    named, end = threading.Event(), threading.Event()
+
+    def run() -> None:
+        Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text(LOADER)
+        named.set()
+        end.wait()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    named.wait()
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the names of threads are files on Linux alone")
+def test_threads_that_were_there_before_are_not_the_tests_own():
+    with named_as_a_loader():
+        assert loader_threads(patience=0) == 1
+        forget_threads()
+        assert loader_threads() == 0
+        with named_as_a_loader():
+            assert loader_threads(patience=0) == 1
+    assert loader_threads() == 0
