@@ -345,6 +345,11 @@ def calls(function: str = "*") -> int:
     return _ask("simulated_cuda_calls", function.encode())
 
 
+def thread_calls() -> int:
+    """How often this thread called functions of the driver so far."""
+    return _ask("simulated_cuda_thread_calls")
+
+
 def live(kind: str) -> int:
     """How many objects of a kind are alive."""
     return _ask("simulated_cuda_live", kind.encode())

@@ -1,4 +1,4 @@
-"""How many calls of the driver do imports and exports make? All threads are counted."""
+"""How many calls of the driver do imports and exports make? All threads are counted, where no memory waits."""
 
 from __future__ import annotations
 
@@ -36,16 +36,18 @@ def test_a_round_trip_makes_at_most_8_calls(pool: fakes.Pool, waiting: int, by_a
         lend(pool, record=busy)
     driver.synchronize_stream(driver.LEGACY)
     assert soon(lambda: ad.collect() == waiting)
+    # The package's own thread may ask at any time whether the memory that waits is free.
+    counted = driver.thread_calls if waiting else driver.calls
     calls = []
     with driver.current():
         for _ in range(6):
             source = fakes.Torch(pool, VALUES, stream=writer.handle)
-            before = driver.calls()
+            before = counted()
             if by_arrow:
                 taken = fakes.cupy(ad.to_tensor(ad.to_arrow(source)), consumer.handle)
             else:
                 taken = fakes.cupy(ad.from_dlpack(source), consumer.handle)
-            calls.append(driver.calls() - before)
+            calls.append(counted() - before)
             driver.synchronize_stream(consumer.handle)
             taken.release()
             del taken

@@ -29,6 +29,8 @@ thread_local! {
     static HOLDS: Cell<bool> = const { Cell::new(false) };
     /// Whether the calls of this thread are a test's own, which neither count nor are told to fail.
     static EXEMPT: Cell<bool> = const { Cell::new(false) };
+    /// How many calls of this thread were counted.
+    static COUNTED: Cell<u64> = const { Cell::new(0) };
     /// The operation that this thread runs as a host function.
     static HOST_FUNCTION: RefCell<Option<Moment>> = const { RefCell::new(None) };
 }
@@ -82,7 +84,11 @@ impl Call {
 
     /// Counts a call, unless this thread is exempt.
     fn told_to_fail(&mut self, name: &'static str) -> Option<Error> {
-        if EXEMPT.get() { None } else { self.injection.count(name) }
+        if EXEMPT.get() {
+            return None;
+        }
+        COUNTED.set(COUNTED.get() + 1);
+        self.injection.count(name)
     }
 
     /// Blocks this thread until the operation `tick` of a stream has run, and until the thread knows it.
@@ -180,6 +186,11 @@ fn be_late() {
 /// Counts a call that needs nothing of the driver, and says whether it is told to fail.
 pub(crate) fn fails(name: &'static str) -> bool {
     !CLOSED.load(Ordering::Relaxed) && !is_fork() && ask(|call| call.told_to_fail(name)).is_some()
+}
+
+/// How many calls of this thread were counted.
+pub(crate) fn counted_calls() -> u64 {
+    COUNTED.get()
 }
 
 /// From now on the calls of this thread count and may be told to fail, or not.

@@ -79,6 +79,12 @@ pub unsafe extern "C" fn simulated_cuda_calls(function: *const c_char) -> u64 {
     ask(|call| call.injection.calls(&function))
 }
 
+/// How often this thread called functions of the driver.
+#[unsafe(no_mangle)]
+pub extern "C" fn simulated_cuda_thread_calls() -> u64 {
+    crate::call::counted_calls()
+}
+
 /// Lets the `nth` call from now of a function fail with `code`.
 ///
 /// # Safety
