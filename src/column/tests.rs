@@ -7,6 +7,7 @@ use arrow_schema::{DataType, Field, TimeUnit};
 
 use super::*;
 use crate::dtype::DType;
+use crate::error::{ErrorKind, Language};
 use crate::spec::{CopyMode, NullPolicy};
 
 fn field(data_type: DataType) -> Field {
@@ -87,4 +88,15 @@ fn the_short_way_gives_what_the_long_way_does() {
     // Four of the columns, in two ranges: alone, and in the struct whose rows are none null or as a column taken from it;
     // with the two kinds of options that ask for nothing.
     assert_eq!(short, 4 * 2 * 3 * 2);
+}
+
+#[test]
+fn a_cast_that_is_not_allowed_is_to_be_allowed() {
+    let ints: ArrayRef = Arc::new(Int32Array::from_iter_values(0..10));
+    let array = DeviceArray::from_arrow(&ints, Arc::new(field(DataType::Int32))).unwrap();
+    let tensor = crate::Conversion::default().to_tensor(&array).unwrap();
+    let error = to_arrow_as(&tensor, None, &Arc::new(field(DataType::Int64)), CopyMode::Never).unwrap_err();
+    assert_eq!((error.kind(), error.reason()), (ErrorKind::Copy, "a copy is needed (cast from Int32 to Int64)"));
+    assert_eq!(error.remedy().as_deref(), Some("pass CopyMode::IfNeeded to allow it"));
+    assert_eq!(error.remedy_in(Language::Python).as_deref(), Some("pass copy=None to allow it"));
 }

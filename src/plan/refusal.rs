@@ -65,3 +65,32 @@ pub(crate) fn needs_copy(device: Device, why: &str) -> Error {
     Error::new(ErrorKind::Device, format!("a copy on {device} is needed ({why}), which this build does not make"))
         .remedy_is(device.host_remedy())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Step, TransferPath};
+    use super::*;
+    use crate::error::Language;
+
+    #[test]
+    fn a_copy_that_is_not_allowed_is_to_be_allowed() {
+        let in_words = |error: &Error| (error.remedy(), error.remedy_in(Language::Python));
+        let allow = (Some("pass CopyMode::IfNeeded to allow it".into()), Some("pass copy=None to allow it".into()));
+        let (host, cuda) = (Device::CPU, "cuda:0".parse::<Device>().unwrap());
+        for (from, to) in [(host, cuda), (cuda, host), (cuda, cuda)] {
+            let step = TransferStep { from, to, path: TransferPath::Copied("direct") };
+            let error = step.refuse(CopyMode::Never).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Copy);
+            assert_eq!(error.reason(), format!("the data is on {from}, and is copied to be on {to}"));
+            assert_eq!(in_words(&error), allow);
+            // What else the plan does is said after the copy between devices is allowed.
+            let mut plan = Plan::transfer(step, 8);
+            plan.steps.push(Step { action: Action::Private, bytes: 8, at_most: false });
+            assert_eq!(in_words(&plan.refused()), allow);
+        }
+        let error = refused_copy("strided elements gathered");
+        assert_eq!((error.kind(), error.reason()), (ErrorKind::Copy, "a copy is needed (strided elements gathered)"));
+        assert_eq!(in_words(&error), allow);
+        assert_eq!(in_words(&not_allowed("x")), allow);
+    }
+}

@@ -265,3 +265,55 @@ impl Owners {
         Ok(if tensor.is_empty() { std::ptr::dangling::<u64>().cast() } else { tensor.as_ptr().cast_const() })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::types::Int32Type;
+    use arrow_array::{ArrayRef, BinaryViewArray, ListArray};
+
+    use super::*;
+    use crate::Conversion;
+    use crate::error::Language;
+
+    fn field(data_type: DataType) -> FieldRef {
+        Arc::new(Field::new("x", data_type, true))
+    }
+
+    fn ragged(array: ArrayRef) -> Ragged {
+        let array = DeviceArray::from_arrow(&array, field(array.data_type().clone())).unwrap();
+        Conversion::default().ragged(&array).unwrap()
+    }
+
+    fn refusal(error: &Error) -> (&str, Option<String>, Option<String>) {
+        assert_eq!(error.kind(), ErrorKind::Copy, "{error}");
+        (error.reason(), error.remedy(), error.remedy_in(Language::Python))
+    }
+
+    #[test]
+    fn each_copy_that_is_not_allowed_is_to_be_allowed() {
+        let allow = (Some("pass CopyMode::IfNeeded to allow it".into()), Some("pass copy=None to allow it".into()));
+        let lists = ListArray::from_iter_primitive::<Int32Type, _, _>([Some([1, 2].map(Some)), Some([3, 4].map(Some))]);
+        let rows = ragged(Arc::new(lists));
+        let wider = field(DataType::List(Arc::new(Field::new("item", DataType::Int64, true))));
+        let error = rows.to_arrow_as(&wider, CopyMode::Never).unwrap_err();
+        let (reason, remedy, python) = refusal(&error);
+        assert!(reason.starts_with("a copy is needed (cast from List"), "{reason}");
+        assert_eq!((remedy, python), allow);
+
+        let strided = Tensor::from_vec(vec![0, 9, 2, 9, 4, 9], &[3, 2]).unwrap().column(0).unwrap();
+        let error = Owners::default().start(&strided, CopyMode::Never).unwrap_err();
+        let (reason, remedy, python) = refusal(&error);
+        assert_eq!(reason, "a copy is needed (strided elements gathered)");
+        assert_eq!((remedy, python), allow);
+    }
+
+    #[test]
+    fn views_that_are_not_allowed_can_be_another_type_too() {
+        let rows = ragged(Arc::new(BinaryViewArray::from_iter_values([b"ab", b"cd"])));
+        let error = rows.to_arrow(CopyMode::Never).unwrap_err();
+        let (reason, remedy, python) = refusal(&error);
+        assert_eq!(reason, "a copy is needed (views of BinaryView)");
+        assert_eq!(remedy.as_deref(), Some("pass CopyMode::IfNeeded to allow it, or another type"));
+        assert_eq!(python.as_deref(), Some("pass copy=None to allow it, or another type"));
+    }
+}
