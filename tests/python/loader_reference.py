@@ -235,13 +235,16 @@ _others: set[str] = set()
 
 
 def forget_threads() -> None:
-    """Threads that there are now are not counted as a loader's: a test asks for its own alone."""
+    """Leaves the threads that run now out of what `loader_threads` counts."""
     _others.clear()
     _others.update(tasks())
 
 
 def loader_threads(patience: float = 30) -> int:
-    """How many threads of loaders the test has after so many seconds; 0 where the system does not tell of threads."""
+    """How many threads of loaders the test has, once there are none or `patience` seconds have passed.
+
+    0 where the system does not tell of threads.
+    """
 
     def count() -> int:
         return sum(thread_name(task) == LOADER for task in tasks() - _others)
