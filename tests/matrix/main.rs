@@ -18,6 +18,7 @@
 
 mod cases;
 mod chosen;
+mod gaps;
 mod outputs;
 mod properties;
 mod small;
