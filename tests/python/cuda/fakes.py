@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from contextlib import suppress
 from typing import Any
 
 import driver
@@ -13,6 +14,13 @@ CUDA, CUDA_HOST, MANAGED = 2, 3, 13
 _DTYPES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
 # What a block holds once it is freed and used for something else.
 REUSED = 0xAB
+
+
+def reuse(pointer: int, nbytes: int, stream: int, ordinal: int = 0) -> None:
+    """What the next user of a freed block does, at once: whatever has still to use the block is a race then."""
+    # A call that is told to fail may be this one.
+    with suppress(driver.CudaError):
+        driver.fill(pointer, REUSED, nbytes, stream, ordinal)
 
 
 class Pool:

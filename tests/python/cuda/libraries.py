@@ -42,6 +42,7 @@ class Cache:
         assert address in self.sizes
         assert address not in self.idle
         self.idle.append(address)
+        fakes.reuse(address, self.sizes[address], self.streams[address] or driver.LEGACY)
 
     @property
     def used(self) -> int:
@@ -153,6 +154,7 @@ class DeviceMemoryResource:
     def deallocate(self, ptr: int, nbytes: int, stream: RmmStream) -> None:
         assert type(stream) is RmmStream
         assert self.memory.pop(ptr) == nbytes
+        fakes.reuse(ptr, nbytes, stream.handle)
         driver.free(ptr)
 
 

@@ -46,6 +46,7 @@ class Resource:
         assert stream.__cuda_stream__() == (0, driver.LEGACY)
         assert self.memory.pop(pointer) == nbytes
         self.given_back.append((pointer, nbytes))
+        fakes.reuse(pointer, nbytes, driver.LEGACY)
         driver.free(pointer)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import arrow_dlpack as ad
 import driver
 import fakes
+import libraries
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -157,3 +158,50 @@ def test_page_locked_results_that_nobody_has_seen(pool: fakes.Pool) -> None:
     look()
     assert np.from_dlpack(tensors[1].to_device("cuda_host")).tolist() == (VALUES + 1).tolist()
     driver.open_gate(gate)
+
+
+class Resource:
+    """An allocator over a pool, which never waits."""
+
+    def __init__(self, pool: fakes.Pool) -> None:
+        self.pool = pool
+
+    def allocate(self, nbytes: int, stream: Any) -> int:
+        return self.pool.allocate(nbytes)
+
+    def deallocate(self, pointer: int, nbytes: int, stream: Any) -> None:
+        self.pool.free(pointer, nbytes, driver.LEGACY)
+
+
+def bits() -> ad.Array:
+    """A column that has to be unpacked."""
+    return ad.from_arrow(DeviceArray(pa.array([True, False] * 500)).give())
+
+
+Allocator = tuple[Callable[[], object], Callable[[], int]]
+
+
+def of_a_resource(pool: fakes.Pool) -> Allocator:
+    source = bits()
+    return lambda: ad.to_tensor(source, allocator=Resource(pool)), lambda: pool.freed
+
+
+def of_torch(pool: fakes.Pool) -> Allocator:
+    source, library = bits(), libraries.Torch(driver.Stream().handle)
+    return lambda: ad.to_tensor(source, xp=library).held.release(), lambda: len(library.cache.idle)
+
+
+def of_cupy(pool: fakes.Pool) -> Allocator:
+    source, library = bits(), libraries.CuPy(driver.Stream().handle)
+    return lambda: ad.to_tensor(source, xp=library).held.release(), lambda: len(library.cache.idle)
+
+
+@pytest.mark.parametrize("memory", [of_a_resource, of_torch, of_cupy])
+def test_memory_of_an_allocator(pool: fakes.Pool, memory: Callable[[fakes.Pool], Allocator]) -> None:
+    """Whoever has it next writes to it at once."""
+    make, returned = memory(pool)
+    work = driver.Stream()
+    gate = driver.gate(work.handle)
+    with ad.stream(work):
+        make()
+    given_back(returned, gate)
