@@ -67,8 +67,21 @@ pub(super) type Refuses<'a> = &'a dyn Fn(&Unread<'_>) -> PyResult<()>;
 /// # Errors
 /// As [`arrow`], and what `refuses` says.
 pub(super) fn arrow_unless(object: &Bound<'_, PyAny>, refuses: Refuses<'_>) -> PyResult<Option<ArrowInput>> {
+    arrow_noting_loss(object, refuses, &mut false)
+}
+
+/// As [`arrow_unless`]. Sets `is_lost` once a reader has given its stream, which it may not give again.
+///
+/// # Errors
+/// As [`arrow_unless`].
+pub(super) fn arrow_noting_loss(
+    object: &Bound<'_, PyAny>,
+    refuses: Refuses<'_>,
+    is_lost: &mut bool,
+) -> PyResult<Option<ArrowInput>> {
     if let Ok(stream) = object.cast_exact::<ArrayStream>() {
         refuses(&unread(stream.get()))?;
+        *is_lost = true;
         return stream.get().take().map(|stream| Some(ArrowInput::Stream(stream)));
     }
     if object.is_exact_instance_of::<Tensor>() || is_package_tensor(object) {
@@ -78,7 +91,7 @@ pub(super) fn arrow_unless(object: &Bound<'_, PyAny>, refuses: Refuses<'_>) -> P
     if let Some(array) = array_or_refusal(object, &mut refusal)? {
         return Ok(Some(ArrowInput::Array(array)));
     }
-    match (stream_unless(object, refuses)?, refusal) {
+    match (stream_unless(object, refuses, is_lost)?, refusal) {
         (None, Some(refusal)) => Err(refusal),
         (stream, _) => Ok(stream.map(ArrowInput::Stream)),
     }
@@ -143,11 +156,16 @@ fn array_of_pair(
     import(&array, schema_from_capsule(&schema)?)
 }
 
-fn stream_unless(object: &Bound<'_, PyAny>, refuses: Refuses<'_>) -> PyResult<Option<DeviceArrayStream>> {
+fn stream_unless(
+    object: &Bound<'_, PyAny>,
+    refuses: Refuses<'_>,
+    is_lost: &mut bool,
+) -> PyResult<Option<DeviceArrayStream>> {
     let py = object.py();
     let (on_device, on_host) = (intern!(py, "__arrow_c_device_stream__"), intern!(py, "__arrow_c_stream__"));
     // An object with a length can be asked for its stream again; the reader of another library is consumed by the question.
-    if !has_length(object)? {
+    let gives_again = has_length(object)?;
+    if !gives_again {
         let has_devices = object.hasattr(on_device)?;
         if (has_devices || object.hasattr(on_host)?)
             && let Some(field) = told_schema(object)?
@@ -156,10 +174,14 @@ fn stream_unless(object: &Bound<'_, PyAny>, refuses: Refuses<'_>) -> PyResult<Op
             refuses(&Unread { field: &field, index, device: (!has_devices).then_some(Device::CPU) })?;
         }
     }
-    let stream = match call_if_present(object, on_device)? {
-        Some(capsule) => Some(device_stream_from_capsule(&capsule)?),
-        None => call_if_present(object, on_host)?.map(|capsule| stream_from_capsule(&capsule)).transpose()?,
+    let (capsule, is_of_device) = match call_if_present(object, on_device)? {
+        Some(capsule) => (Some(capsule), true),
+        None => (call_if_present(object, on_host)?, false),
     };
+    // A dunder that raises gives nothing away.
+    *is_lost |= capsule.is_some() && !gives_again;
+    let import = if is_of_device { device_stream_from_capsule } else { stream_from_capsule };
+    let stream = capsule.map(|capsule| import(&capsule)).transpose()?;
     if let Some(stream) = &stream {
         let (index, device) = (pandas_index(object, stream.field())?, Device::new(stream.device_type(), 0));
         refuses(&Unread { field: stream.field(), index, device: Some(device) })?;

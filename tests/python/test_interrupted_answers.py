@@ -256,3 +256,54 @@ def test_an_interrupt_is_no_end_of_names():
 
     with pytest.raises(KeyboardInterrupt, match="on purpose"):
         ad.to_arrow(np.ones((2, 1)), names=Names())
+
+
+class InterruptedOnceRead:
+    """Ctrl-C comes once, in the code of the first attribute that is asked for after something of it was read."""
+
+    def __init__(self) -> None:
+        self.reads, self.is_interrupted = 0, False
+
+    def __getattr__(self, name: str) -> Any:
+        if self.reads and not self.is_interrupted:
+            self.is_interrupted = True
+            raise KeyboardInterrupt("on purpose")
+        raise AttributeError(name)
+
+
+class Items(InterruptedOnceRead):
+    """An iterator whose first item is lost."""
+
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> Any:
+        self.reads += 1
+        if self.reads == 1:
+            raise OSError("gone")
+        if self.reads == 4:
+            raise StopIteration
+        return BATCH
+
+
+class Reader(InterruptedOnceRead):
+    """A stream that is read once. Its second one is empty, as that of readers is in some libraries."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        self.reads += 1
+        batches = [BATCH] if self.reads == 1 else []
+        return pa.RecordBatchReader.from_batches(BATCH.schema, batches).__arrow_c_stream__()
+
+
+@pytest.mark.parametrize("opened_by", ["itself", "a callable"])
+@pytest.mark.parametrize("kind", [Items, Reader])
+def test_an_interrupt_after_a_read_leaves_no_source_unread(kind: type[Any], opened_by: str):
+    source = kind()
+    loader = ad.Loader(source if opened_by == "itself" else lambda: source, batch_size=1, prefetch=0)
+    with pytest.raises((KeyboardInterrupt, OSError)):
+        list(loader)
+    source.is_interrupted = True
+    assert source.reads == 1
+    with pytest.raises(ValueError, match="can be read once, and was"):
+        list(loader)
+    assert source.reads == 1

@@ -69,10 +69,7 @@ impl LoaderSource {
         }
         // Of two threads that open one iterator at once, each would take items of it.
         let turn = self.turns.take(py)?;
-        let opened = read(object, refuses);
-        // An iterator that failed has lost an item.
-        let is_lost = || Ok::<_, PyErr>(!has_dunder(object)? && object.cast::<PyIterator>().is_ok());
-        let again = opened.as_ref().map_or_else(|_| is_lost().map(|is_lost| !is_lost), |opened| Ok(opened.again))?;
+        let (opened, again) = read_noting_loss(object, refuses)?;
         if !again {
             turn.spend();
         }
@@ -87,12 +84,13 @@ impl LoaderSource {
         if last.and_then(|last| last.bind(py).upgrade()).is_some_and(|last| last.is(object)) {
             return Err(read_already());
         }
-        let opened = read(object, refuses)?;
-        // A connection is one object for all results, and has no result that was read already. Not every object can be referred to
-        // weakly, and a reference would keep the reader.
-        let again = opened.again || !has_dunder(object)? && is_read_by_method(object)?;
-        *lock() = if again { None } else { PyWeakrefReference::new(object).ok().map(Bound::unbind) };
-        Ok(opened)
+        // A connection is one object for all results, and has no result that was read already.
+        let is_connection = !has_dunder(object)? && is_read_by_method(object)?;
+        let (opened, again) = read_noting_loss(object, refuses)?;
+        // Not every object can be referred to weakly, and a reference would keep the reader.
+        let once = if again || is_connection { None } else { PyWeakrefReference::new(object).ok().map(Bound::unbind) };
+        *lock() = once;
+        opened
     }
 
     /// What is known of the columns, and which index columns of pandas are among all of them, where the object tells it: nothing is
@@ -207,15 +205,32 @@ fn attribute<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Option<Bou
     answer(object.py(), object.getattr(name))
 }
 
-/// Opens an object as a stream.
-fn read(object: &Bound<'_, PyAny>, refuses: Refuses<'_>) -> PyResult<Opened> {
+/// Opens an object as a stream, and tells whether all of it can be read again, also where opening fails.
+///
+/// # Errors
+/// What the object's attributes raise before anything of it is read. A signal's handler may raise at any attribute: those that are
+/// asked for afterwards must not hide that something was lost.
+fn read_noting_loss(object: &Bound<'_, PyAny>, refuses: Refuses<'_>) -> PyResult<(PyResult<Opened>, bool)> {
+    // An iterator that fails has lost an item.
+    let mut is_lost = !has_dunder(object)? && object.cast::<PyIterator>().is_ok();
+    let opened = read(object, refuses, &mut is_lost);
+    let again = opened.as_ref().map_or(!is_lost, |opened| opened.again);
+    Ok((opened, again))
+}
+
+/// Opens an object as a stream. Sets `is_lost` if a stream was taken that the object may not give again.
+fn read(object: &Bound<'_, PyAny>, refuses: Refuses<'_>, is_lost: &mut bool) -> PyResult<Opened> {
     if let Ok(tensor) = object.cast_exact::<Tensor>() {
         let array = crate::column::to_arrow(tensor.get().tensor(), None, CopyMode::IfNeeded)?;
         return Ok(Opened::new(stream_of(array), PandasIndex::KeepNamed));
     }
-    let (stream, again) = match arrow_input::arrow_unless(object, refuses)? {
+    let (stream, again) = match arrow_input::arrow_noting_loss(object, refuses, is_lost)? {
         Some(ArrowInput::Array(array)) => (stream_of(array), true),
-        Some(ArrowInput::Stream(stream)) => (stream, is_read_again(object)?),
+        Some(ArrowInput::Stream(stream)) => {
+            let again = is_read_again(object)?;
+            *is_lost = !again;
+            (stream, again)
+        }
         None => {
             let opened = sources::open(object)?.ok_or_else(|| no_protocol(object))?;
             refuses(&opened.unread()).map_err(|error| opened.teller()(object.py(), error))?;
