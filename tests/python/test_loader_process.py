@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 import warnings
 from pathlib import Path
@@ -267,6 +268,44 @@ class TestForks:
 
         forked(child)
         assert len(list(iterator)) == 6
+
+    def test_a_child_opens_a_source_that_threads_of_its_parent_open_and_wait_for(self):
+        parent, entered, leave = os.getpid(), threading.Event(), threading.Event()
+
+        class Slow:
+            def __len__(self) -> int:
+                return 9
+
+            def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+                if os.getpid() == parent:
+                    entered.set()
+                    assert leave.wait(60)
+                return numbered(9).__arrow_c_stream__(requested_schema)
+
+        loader = ad.Loader(Slow(), batch_size=4, prefetch=0)
+        found: list[list[int]] = []
+        threads = [
+            threading.Thread(target=lambda: found.append([row for one in loader for row in rows_of(one)]))
+            for _ in range(8)
+        ]
+        for thread in threads:
+            thread.start()
+        assert entered.wait(60)
+
+        def child() -> None:
+            # Ends a child that waits for ever.
+            signal.alarm(60)
+            for _ in range(2):
+                assert [row for one in loader for row in rows_of(one)] == list(range(9))
+
+        try:
+            for _ in range(10):
+                forked(child)
+        finally:
+            leave.set()
+            for thread in threads:
+                thread.join(60)
+        assert found == [list(range(9))] * len(threads)
 
     def test_many_forks_while_the_thread_works(self):
         loader = ad.Loader(numbered(20_000, 33), batch_size=10)

@@ -1,36 +1,45 @@
 //! Who may open the source of a loader: one thread at a time, and one epoch alone where the source can be read once.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{ThreadId, current};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use super::iterator::PATIENCE;
 
-/// The turns of the threads that open a source. No Python code runs while the state is locked.
-#[derive(Debug, Default)]
-pub(super) struct SourceTurns {
-    state: Mutex<State>,
-    /// Signals the end of a turn.
-    ended: Condvar,
-}
+/// How long a waiting thread sleeps before it looks again.
+const NAP: Duration = Duration::from_millis(1);
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
-    #[default]
-    Free,
-    /// This thread of this process opens the source.
-    Taken(ThreadId, u32),
-    /// The source can be read once, and was.
-    Spent,
-}
+/// Nobody opens the source.
+const FREE: u64 = 0;
+/// The source can be read once, and was.
+const SPENT: u64 = u64::MAX;
+
+/// The turns of the threads that open a source: [`FREE`], [`SPENT`], or who has the turn, as [`this_thread`]. There is no lock: a fork
+/// would leave one locked that another thread holds.
+#[derive(Debug, Default)]
+pub(super) struct SourceTurns(AtomicU64);
 
 /// The turn of this thread, until it is dropped.
 #[derive(Debug)]
 pub(super) struct SourceTurn<'a> {
     turns: &'a SourceTurns,
-    next: State,
+    next: u64,
+}
+
+/// This thread of this process: the process in the upper half, so that none is [`FREE`] or [`SPENT`].
+fn this_thread() -> u64 {
+    static THREADS: AtomicU32 = AtomicU32::new(1);
+    thread_local! {
+        static NUMBER: u32 = THREADS.fetch_add(1, Ordering::Relaxed);
+    }
+    u64::from(std::process::id()) << 32 | u64::from(NUMBER.with(|number| *number))
+}
+
+/// The process of a thread that has the turn.
+fn process_of(thread: u64) -> u64 {
+    thread >> 32
 }
 
 impl SourceTurns {
@@ -40,54 +49,55 @@ impl SourceTurns {
     /// `ValueError` for a source that can be read once, and was, and for one that begins an iteration while it is opened; what the
     /// handler of a signal raises.
     pub(super) fn take(&self, py: Python<'_>) -> PyResult<SourceTurn<'_>> {
-        let own = State::Taken(current().id(), std::process::id());
+        let own = this_thread();
         loop {
-            let mut state = self.lock();
-            match *state {
-                State::Spent => return Err(read_already()),
-                State::Taken(_, process) if *state != own && process == std::process::id() => {}
-                State::Taken(..) if *state == own => {
-                    return Err(PyValueError::new_err("the source begins an iteration of the loader that opens it"));
-                }
-                // A fork leaves the turn of a thread that the new process does not have.
-                State::Free | State::Taken(..) => {
-                    *state = own;
-                    return Ok(SourceTurn { turns: self, next: State::Free });
-                }
+            let state = self.0.load(Ordering::Acquire);
+            if state == SPENT {
+                return Err(read_already());
             }
-            drop(state);
+            if state == own {
+                return Err(PyValueError::new_err("the source begins an iteration of the loader that opens it"));
+            }
+            if let Some(turn) = self.try_take(own) {
+                return Ok(turn);
+            }
             py.check_signals()?;
-            py.detach(|| self.wait());
+            py.detach(|| self.wait(state));
         }
+    }
+
+    /// The turn of this thread, if nobody has it. A fork leaves the turn of a thread that the new process does not have.
+    fn try_take(&self, own: u64) -> Option<SourceTurn<'_>> {
+        let is_free = |state| state == FREE || state != SPENT && process_of(state) != process_of(own);
+        let take = |state| is_free(state).then_some(own);
+        self.0.fetch_update(Ordering::Acquire, Ordering::Acquire, take).ok()?;
+        Some(SourceTurn { turns: self, next: FREE })
     }
 
     /// Whether the source can be read once, and was.
     pub(super) fn is_spent(&self) -> bool {
-        *self.lock() == State::Spent
+        self.0.load(Ordering::Acquire) == SPENT
     }
 
-    /// Waits for the end of a turn, for a while.
-    fn wait(&self) {
-        let is_taken = |state: &mut State| matches!(state, State::Taken(..));
-        drop(self.ended.wait_timeout_while(self.lock(), PATIENCE, is_taken));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Waits for the end of a thread's turn, for a while.
+    fn wait(&self, turn: u64) {
+        let start = Instant::now();
+        while self.0.load(Ordering::Relaxed) == turn && start.elapsed() < PATIENCE {
+            std::thread::sleep(NAP);
+        }
     }
 }
 
 impl SourceTurn<'_> {
     /// Ends the turn; whoever comes next is told that the source was read.
     pub(super) fn spend(mut self) {
-        self.next = State::Spent;
+        self.next = SPENT;
     }
 }
 
 impl Drop for SourceTurn<'_> {
     fn drop(&mut self) {
-        *self.turns.lock() = self.next;
-        self.turns.ended.notify_all();
+        self.turns.0.store(self.next, Ordering::Release);
     }
 }
 
@@ -96,4 +106,21 @@ pub(super) fn read_already() -> PyErr {
     PyValueError::new_err(
         "the source is a stream, which can be read once, and was; pass a callable that opens it anew for each epoch",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_is_of_one_thread_and_spent_for_all() {
+        let turns = SourceTurns::default();
+        let (own, other) = (this_thread(), std::thread::spawn(this_thread).join().unwrap());
+        assert!(own != other && process_of(own) == process_of(other));
+        let turn = turns.try_take(own).unwrap();
+        assert!(turns.try_take(other).is_none() && !turns.is_spent());
+        drop(turn);
+        turns.try_take(other).unwrap().spend();
+        assert!(turns.is_spent() && turns.try_take(own).is_none());
+    }
 }
