@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use arrow_schema::FieldRef;
 
 use crate::arrow::DeviceArray;
-use crate::column::{ColumnRef, Runner, Shared, add_unknowns, check_rows, check_types, convert_column, in_turn};
+use crate::column::{ColumnRef, Runner, SharedReads, add_unknowns, check_rows, check_types, convert_column, in_turn};
 use crate::error::{Error, Result};
 use crate::kernels::gathers_on;
 use crate::spec::{Options, Spec};
@@ -31,7 +31,7 @@ pub(crate) fn each_tensor<'a, 'o, E: From<Error>>(
         (Some(only), None) => read_columns(only, columns.clone(), &options)?,
         _ => None,
     };
-    let convert = |(index, column): (usize, &FieldRef), shared: Shared<'_>| {
+    let convert = |(index, column): (usize, &FieldRef), shared: SharedReads<'_>| {
         let options = options(column.name());
         let of_column = |chunk| ColumnRef::column(chunk, index);
         match chunks {

@@ -46,12 +46,12 @@ pub struct Categories {
 struct Vocabulary {
     values: ArrayRef,
     table: CategoryTable,
-    unknowns: Mutex<Unknowns>,
+    unknowns: Mutex<UnknownValues>,
 }
 
 /// Values that were looked up and not found, for the error of the row that has one.
 #[derive(Default)]
-struct Unknowns {
+struct UnknownValues {
     texts: Vec<String>,
     positions: HashMap<String, usize>,
 }
@@ -231,7 +231,7 @@ impl Categories {
         }
     }
 
-    fn unknowns(&self) -> MutexGuard<'_, Unknowns> {
+    fn unknowns(&self) -> MutexGuard<'_, UnknownValues> {
         self.vocabulary.unknowns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

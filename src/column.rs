@@ -17,7 +17,7 @@ pub(crate) use chunk_ref::{ColumnRef, columns, readiness_of, refuse_counted, req
 pub(crate) use host_reads::{add_unknowns, read_nulls, refuse_known};
 pub(crate) use in_turn::in_turn;
 pub(crate) use planned::{
-    DecodedColumn, PlannedColumn, Shared, decode_column, read_chunks, shared_dictionary, with_planned,
+    DecodedColumn, PlannedColumn, SharedReads, decode_column, read_chunks, shared_dictionary, with_planned,
 };
 pub(crate) use runner::{Runner, by, run_here, unless_quick};
 pub(crate) use to_arrow::{
@@ -48,7 +48,7 @@ pub(crate) fn convert_chunks(
     spec: &Spec,
     chunks: &[ColumnRef<'_>],
     options: &Options,
-    shared: Shared<'_>,
+    shared: SharedReads<'_>,
     runner: &Runner<'_>,
 ) -> Result<Tensor> {
     if spec.decoded().is_none() {
@@ -73,7 +73,7 @@ pub(crate) fn chunks_to_tensor_by(
     runner: &Runner<'_>,
 ) -> Result<Tensor> {
     check_types(field, chunks)?;
-    convert_column(field, &columns(chunks), options, Shared::default(), runner)
+    convert_column(field, &columns(chunks), options, SharedReads::default(), runner)
 }
 
 /// Converts the chunks of a column of this field.
@@ -82,7 +82,7 @@ pub(crate) fn convert_column(
     field: &FieldRef,
     chunks: &[ColumnRef<'_>],
     options: &Options,
-    shared: Shared<'_>,
+    shared: SharedReads<'_>,
     runner: &Runner<'_>,
 ) -> Result<Tensor> {
     if let [ColumnRef { array, column }] = chunks
@@ -111,7 +111,7 @@ pub(crate) fn check_types(field: &FieldRef, chunks: &[DeviceArray]) -> Result<()
 /// # Errors
 /// As [`Conversion::to_tensor`](crate::Conversion::to_tensor).
 pub(crate) fn to_tensor(array: &DeviceArray, options: &Options) -> Result<Tensor> {
-    convert_column(array.field(), &[ColumnRef::whole(array)], options, Shared::default(), &run_here)
+    convert_column(array.field(), &[ColumnRef::whole(array)], options, SharedReads::default(), &run_here)
 }
 
 #[cfg(test)]

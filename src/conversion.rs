@@ -28,7 +28,7 @@ use crate::arrow::{Chunks, DeviceArray};
 use crate::batch::each_tensor;
 #[cfg(feature = "python")]
 use crate::column::require_copy;
-use crate::column::{Shared, by, check_types, chunks_to_tensor_by, chunks_to_tensor_into};
+use crate::column::{SharedReads, by, check_types, chunks_to_tensor_by, chunks_to_tensor_into};
 #[cfg(feature = "python")]
 use crate::convert::{matrix_stride, row_stride};
 use crate::device::Device;
@@ -290,7 +290,7 @@ impl Conversion {
         self.require_whole()?;
         if is_struct(field) {
             let spec = self.matrix_of(field, run.natural)?;
-            return convert_matrix(&spec, chunks, &self.matrix(), Shared::default(), run.runner);
+            return convert_matrix(&spec, chunks, &self.matrix(), SharedReads::default(), run.runner);
         }
         self.refuse_columns(field)?;
         let mut options = self.of(field.name());
@@ -349,7 +349,7 @@ impl Conversion {
             }
             Selection::Named(_) => {
                 let (results, matrix) = (self.results(field, run.natural)?, self.matrix());
-                let convert = |_, result: &ResultSpec, shared: Shared<'_>| {
+                let convert = |_, result: &ResultSpec, shared: SharedReads<'_>| {
                     convert_result(result, chunks, &matrix, shared, run.runner)
                 };
                 let take = |result: &ResultSpec, tensor| take(result.name(), tensor);

@@ -41,10 +41,10 @@ use crate::stream_order::Readiness;
 /// # Ok::<(), arrow_dlpack::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Chunks<'a>(Arrays<'a>);
+pub struct Chunks<'a>(ChunkArrays<'a>);
 
 #[derive(Clone, Debug)]
-enum Arrays<'a> {
+enum ChunkArrays<'a> {
     Borrowed(&'a FieldRef, &'a [DeviceArray]),
     Own(Box<DeviceArray>),
     Several(FieldRef, Vec<DeviceArray>),
@@ -54,7 +54,7 @@ impl<'a> Chunks<'a> {
     /// Chunks of a column or of a table, perhaps none. A conversion refuses a chunk of another type than the field's.
     #[must_use]
     pub const fn new(field: &'a FieldRef, arrays: &'a [DeviceArray]) -> Self {
-        Self(Arrays::Borrowed(field, arrays))
+        Self(ChunkArrays::Borrowed(field, arrays))
     }
 
     /// The chunks that any data is.
@@ -69,9 +69,9 @@ impl<'a> Chunks<'a> {
     #[must_use]
     pub fn field(&self) -> &FieldRef {
         match &self.0 {
-            Arrays::Borrowed(field, _) => field,
-            Arrays::Own(array) => array.field(),
-            Arrays::Several(field, _) => field,
+            ChunkArrays::Borrowed(field, _) => field,
+            ChunkArrays::Own(array) => array.field(),
+            ChunkArrays::Several(field, _) => field,
         }
     }
 
@@ -79,18 +79,18 @@ impl<'a> Chunks<'a> {
     #[must_use]
     pub fn arrays(&self) -> &[DeviceArray] {
         match &self.0 {
-            Arrays::Borrowed(_, arrays) => arrays,
-            Arrays::Own(array) => std::slice::from_ref(array),
-            Arrays::Several(_, arrays) => arrays,
+            ChunkArrays::Borrowed(_, arrays) => arrays,
+            ChunkArrays::Own(array) => std::slice::from_ref(array),
+            ChunkArrays::Several(_, arrays) => arrays,
         }
     }
 }
 
 from! {
     ['a] &'a DeviceArray => Chunks<'a>, |array| Self::new(array.field(), std::slice::from_ref(array));
-    [] DeviceArray => Chunks<'_>, |array| Self(Arrays::Own(Box::new(array)));
+    [] DeviceArray => Chunks<'_>, |array| Self(ChunkArrays::Own(Box::new(array)));
     /// As [`Chunks::new`], for chunks that nobody else keeps.
-    [] (FieldRef, Vec<DeviceArray>) => Chunks<'_>, |(field, arrays)| Self(Arrays::Several(field, arrays));
+    [] (FieldRef, Vec<DeviceArray>) => Chunks<'_>, |(field, arrays)| Self(ChunkArrays::Several(field, arrays));
 }
 
 try_from! {

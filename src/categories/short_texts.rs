@@ -6,7 +6,7 @@ use crate::alloc::fallible;
 /// The short texts of a vocabulary, with their positions.
 pub(super) struct ShortTexts {
     /// By the number of bytes.
-    kept: [Kept; SHORT + 1],
+    kept: [LengthMask; SHORT + 1],
     second: u64,
     /// What is mixed into the hashes of a group of texts, so that each has a record of its own.
     shifts: Vec<u32>,
@@ -20,7 +20,7 @@ pub(super) struct ShortTexts {
 /// The parts of [`ShortTexts`].
 #[derive(Clone, Copy)]
 pub(crate) struct Finder<'a> {
-    kept: &'a [Kept; SHORT + 1],
+    kept: &'a [LengthMask; SHORT + 1],
     second: u64,
     shifts: &'a [u32],
     group_mask: u64,
@@ -30,7 +30,7 @@ pub(crate) struct Finder<'a> {
 
 /// What is done with the sixteen bytes at the start of a text of so many bytes.
 #[derive(Clone, Copy)]
-struct Kept {
+struct LengthMask {
     /// The masks of its own bytes.
     words: (u64, u64),
     /// The seed, with the number of bytes mixed in.
@@ -66,9 +66,9 @@ impl ShortTexts {
             return None;
         }
         let [first, second] = seed;
-        let mut kept = [Kept { words: (0, 0), seed: first }; SHORT + 1];
+        let mut kept = [LengthMask { words: (0, 0), seed: first }; SHORT + 1];
         for ((kept, words), bytes) in kept.iter_mut().zip(KEPT).zip(0_u64..) {
-            *kept = Kept { words, seed: first ^ bytes.wrapping_mul(MIXER) };
+            *kept = LengthMask { words, seed: first ^ bytes.wrapping_mul(MIXER) };
         }
         // No platform has addresses of fewer than 16 bits, and records are at least two.
         let (groups, size) = (count.div_ceil(2).next_power_of_two(), count.saturating_mul(2).next_power_of_two());

@@ -1,6 +1,6 @@
 //! Makes several results of the same chunks, one after the other.
 
-use super::planned::Shared;
+use super::planned::SharedReads;
 use crate::arrow::DeviceArray;
 use crate::error::{Error, Result};
 use crate::kernels::Casts;
@@ -16,7 +16,7 @@ pub(crate) fn in_turn<R: Copy, E: From<Error>>(
     chunks: &[DeviceArray],
     mut results: impl Iterator<Item = R>,
     facts: Option<&Facts>,
-    mut convert: impl FnMut(R, Shared<'_>) -> Result<Tensor>,
+    mut convert: impl FnMut(R, SharedReads<'_>) -> Result<Tensor>,
     check: impl Fn(R, &[DeviceArray]) -> Result<()>,
     settle: impl Fn(Error) -> Error,
     mut take: impl FnMut(R, Tensor) -> Result<(), E>,
@@ -24,7 +24,7 @@ pub(crate) fn in_turn<R: Copy, E: From<Error>>(
     let casts = DeviceArray::readiness_of(chunks).map(|_| Casts::default());
     let mut made = Vec::new();
     while let Some(result) = results.next() {
-        match (convert(result, Shared { facts, casts: casts.as_ref() }), &casts) {
+        match (convert(result, SharedReads { facts, casts: casts.as_ref() }), &casts) {
             (Ok(tensor), None) => take(result, tensor)?,
             (Ok(tensor), Some(_)) => made.push((result, tensor)),
             (Err(error), None) => {

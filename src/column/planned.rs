@@ -21,14 +21,14 @@ use crate::transfer::Facts;
 
 /// What results of data on a device share, so that the host waits once for all of them.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Shared<'a> {
+pub(crate) struct SharedReads<'a> {
     /// What the host has found out for all of them; `None`: each does for itself.
     pub(crate) facts: Option<&'a Facts>,
     /// Checks the values of their casts; `None`: each checks its own.
     pub(crate) casts: Option<&'a Casts>,
 }
 
-impl Shared<'_> {
+impl SharedReads<'_> {
     /// Calls `work` with what does the steps of a plan: the host, or kernels where data on a device is written by `readiness`.
     pub(crate) fn with_backend<R>(self, readiness: Option<&Readiness>, work: impl FnOnce(&dyn Backend) -> R) -> R {
         match readiness {
@@ -104,7 +104,7 @@ impl<'a> PlannedColumn<'a> {
     }
 
     /// Reads which elements on a device are null, where only its memory tells whether a null is refused. The host waits for it.
-    fn read_nulls(&mut self, shared: Shared<'_>) -> Result<()> {
+    fn read_nulls(&mut self, shared: SharedReads<'_>) -> Result<()> {
         if self.plan.placement != Placement::Host {
             for chunk in &mut self.chunks {
                 chunk.mask = read_nulls(self.spec, chunk, shared.facts)?;
@@ -118,7 +118,7 @@ impl<'a> PlannedColumn<'a> {
     /// # Errors
     /// For a null that is refused, a value that a cast cannot take, and chunks with different dictionaries; when memory cannot be had.
     #[inline]
-    pub(crate) fn run(&mut self, shared: Shared<'_>, runner: &Runner<'_>) -> Result<Tensor> {
+    pub(crate) fn run(&mut self, shared: SharedReads<'_>, runner: &Runner<'_>) -> Result<Tensor> {
         self.read_nulls(shared)?;
         let dictionary = shared_dictionary(self.spec, self.chunks())?;
         let this = &*self;
@@ -137,11 +137,12 @@ impl<'a> PlannedColumn<'a> {
     /// # Errors
     /// As [`PlannedColumn::run`]; when `out` does not fit.
     pub(super) fn write(mut self, out: &mut Output<'_>, threads: Option<NonZero<usize>>) -> Result<()> {
-        self.read_nulls(Shared::default())?;
+        self.read_nulls(SharedReads::default())?;
         shared_dictionary(self.spec, self.chunks())?;
         convert::check_nulls(self.spec, self.chunks())?;
         self.plan = self.plan.into_output(self.spec.dtype().itemsize());
-        Shared::default().with_backend(self.readiness, |backend| backend.write_column(self.task(), out, threads))?;
+        SharedReads::default()
+            .with_backend(self.readiness, |backend| backend.write_column(self.task(), out, threads))?;
         self.plan.record(|| what(self.spec, self.plan.rows));
         Ok(())
     }

@@ -76,8 +76,9 @@ fn the_short_way_gives_what_the_long_way_does() {
             for chunk in chunks {
                 for options in &options {
                     if let Some(view) = convert::plain_view(&field, chunk.array, chunk.column, options).unwrap() {
-                        let long = Spec::new(&field, options)
-                            .and_then(|spec| convert_chunks(&spec, &[chunk], options, Shared::default(), &run_here));
+                        let long = Spec::new(&field, options).and_then(|spec| {
+                            convert_chunks(&spec, &[chunk], options, SharedReads::default(), &run_here)
+                        });
                         assert_eq!(outcome(Ok(view)), outcome(long), "{field:?} {range:?} {options:?}");
                         short += 1;
                     }

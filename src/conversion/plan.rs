@@ -22,14 +22,14 @@ use crate::tensor::Tensor;
 pub struct ConversionPlan<R = Vec<(String, Converted)>> {
     conversion: Conversion,
     asked: Asked,
-    state: State,
+    state: PlanState,
     /// Picks what is returned among the results.
     take: fn(Vec<(String, Converted)>) -> Result<R>,
 }
 
 /// What a plan knows of its data.
 #[derive(Debug)]
-enum State {
+enum PlanState {
     Planned(Planned),
     /// Data on a device that is moved to the host first: until then, only its type is known.
     MovedFirst {
@@ -166,9 +166,9 @@ impl Conversion {
         reached?;
         let state = if is_moved {
             let report = Box::new(self.explain_asked(field, arrays, asked)?);
-            State::MovedFirst { report, field: field.clone(), chunks: fallible::copied(arrays)? }
+            PlanState::MovedFirst { report, field: field.clone(), chunks: fallible::copied(arrays)? }
         } else {
-            State::Planned(conversion.planned(field, arrays, asked, None)?)
+            PlanState::Planned(conversion.planned(field, arrays, asked, None)?)
         };
         Ok(ConversionPlan { conversion: self.clone(), asked, state, take })
     }
@@ -180,8 +180,8 @@ impl<R> ConversionPlan<R> {
     pub fn report(&self) -> Report {
         let Self { conversion, state, .. } = self;
         match state {
-            State::MovedFirst { report, .. } => report.as_ref().clone(),
-            State::Planned(planned) => {
+            PlanState::MovedFirst { report, .. } => report.as_ref().clone(),
+            PlanState::Planned(planned) => {
                 let report = planned.report(conversion);
                 conversion.device.map_or(report.clone(), |device| report.then_to(device, conversion.copy))
             }
@@ -205,8 +205,8 @@ impl<R> ConversionPlan<R> {
         let Self { conversion, asked, state, take } = self;
         let run = Run::default();
         take(match state {
-            State::Planned(planned) => conversion.send_results(planned.run(run)?, run.runner)?,
-            State::MovedFirst { field, chunks, .. } => conversion.convert_asked(&field, &chunks, asked, run)?,
+            PlanState::Planned(planned) => conversion.send_results(planned.run(run)?, run.runner)?,
+            PlanState::MovedFirst { field, chunks, .. } => conversion.convert_asked(&field, &chunks, asked, run)?,
         })
     }
 }

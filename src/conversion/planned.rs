@@ -8,7 +8,7 @@ use super::run::Run;
 use super::varied::VariedGroup;
 use crate::alloc::{Borrower, SelfCell, fallible};
 use crate::arrow::DeviceArray;
-use crate::column::Shared;
+use crate::column::SharedReads;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -257,7 +257,7 @@ impl Decoded {
     /// Makes the results.
     fn run(&self, planned: &mut [PlannedResult<'_>], run: Run<'_>) -> Result<Vec<(String, Tensor)>> {
         let results: Vec<_> = self.results.iter().map(|(result, _)| result.clone()).collect();
-        let convert = |number: usize, _: &ResultSpec, shared: Shared<'_>| match planned.get_mut(number) {
+        let convert = |number: usize, _: &ResultSpec, shared: SharedReads<'_>| match planned.get_mut(number) {
             Some(planned) => planned.run(shared, run.runner),
             None => Err(Error::internal("a result without a plan")),
         };

@@ -87,10 +87,10 @@ pub(crate) struct PlannedBatch {
     field: FieldRef,
     pub(super) copy: CopyMode,
     pub(super) plan: Plan,
-    batch: Batch,
+    batch: BatchChunks,
 }
 
-enum Batch {
+enum BatchChunks {
     Only(DeviceArray),
     Joined(Vec<ArrayData>),
 }
@@ -114,11 +114,11 @@ impl PlannedBatch {
             _ => None,
         };
         let (bytes, batch) = match only {
-            Some(only) => (None, Batch::Only(only.clone())),
+            Some(only) => (None, BatchChunks::Only(only.clone())),
             None => {
                 let read = |chunk: &DeviceArray| chunk.to_arrow_unlogged().map(|array| array.to_data());
                 let read = fallible::collected(chunks.iter().map(read))?;
-                (Some(bytes_of_rows(&whole(&read))?), Batch::Joined(read))
+                (Some(bytes_of_rows(&whole(&read))?), BatchChunks::Joined(read))
             }
         };
         let plan = Plan::of_bytes(rows, bytes.filter(|_| !chunks.is_empty()), Action::JoinRows);
@@ -128,8 +128,8 @@ impl PlannedBatch {
     fn run(self) -> Result<DeviceArray> {
         self.plan.refuse_steps(self.copy)?;
         match self.batch {
-            Batch::Only(only) => Ok(only),
-            Batch::Joined(read) => join_data(&self.field, &whole(&read)),
+            BatchChunks::Only(only) => Ok(only),
+            BatchChunks::Joined(read) => join_data(&self.field, &whole(&read)),
         }
     }
 }

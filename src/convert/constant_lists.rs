@@ -11,7 +11,7 @@ use crate::arrow::wrong_length;
 use crate::error::{Error, Result};
 
 /// Where the items of each list start, and how many there are.
-enum Extents<'a, T> {
+enum ListSpans<'a, T> {
     /// Of lists: one more offset than there are lists.
     Offsets(&'a [T]),
     /// Of list views.
@@ -28,8 +28,8 @@ type Decode<'a> = &'a dyn Fn(&ArrayData) -> Result<ArrayData>;
 /// If a list that is not null has another length: names the row. As `decode`.
 pub(super) fn items_of_lists(lists: &ArrayData, length: usize, decode: Option<Decode<'_>>) -> Result<ArrayData> {
     match lists.data_type() {
-        DataType::List(_) => items::<i32>(lists, &Extents::Offsets(offsets(lists)), length, decode),
-        DataType::LargeList(_) => items::<i64>(lists, &Extents::Offsets(offsets(lists)), length, decode),
+        DataType::List(_) => items::<i32>(lists, &ListSpans::Offsets(offsets(lists)), length, decode),
+        DataType::LargeList(_) => items::<i64>(lists, &ListSpans::Offsets(offsets(lists)), length, decode),
         DataType::ListView(_) => items::<i32>(lists, &spans(lists), length, decode),
         _ => items::<i64>(lists, &spans(lists), length, decode),
     }
@@ -40,13 +40,13 @@ fn offsets<T: ArrowNativeType>(lists: &ArrayData) -> &[T] {
     lists.buffers().first().and_then(|buffer| buffer.typed_data().get(lists.offset()..end)).unwrap_or(&[])
 }
 
-fn spans<T: ArrowNativeType>(lists: &ArrayData) -> Extents<'_, T> {
+fn spans<T: ArrowNativeType>(lists: &ArrayData) -> ListSpans<'_, T> {
     let end = lists.offset().saturating_add(lists.len());
     let sizes = lists.buffers().get(1).and_then(|buffer| buffer.typed_data().get(lists.offset()..end));
-    Extents::Spans(slots(lists), sizes.unwrap_or(&[]))
+    ListSpans::Spans(slots(lists), sizes.unwrap_or(&[]))
 }
 
-impl<T: ArrowNativeType> Extents<'_, T> {
+impl<T: ArrowNativeType> ListSpans<'_, T> {
     /// The first item of a list, and how many it has.
     fn of(&self, row: usize) -> Option<(usize, usize)> {
         match self {
@@ -61,7 +61,7 @@ impl<T: ArrowNativeType> Extents<'_, T> {
 
 fn items<T: ArrowNativeType>(
     lists: &ArrayData,
-    extents: &Extents<'_, T>,
+    extents: &ListSpans<'_, T>,
     length: usize,
     decode: Option<Decode<'_>>,
 ) -> Result<ArrayData> {
@@ -82,7 +82,7 @@ fn items<T: ArrowNativeType>(
             used = Some(used.map_or(start..end, |used| used.start.min(start)..used.end.max(end)));
         }
     }
-    let (first, items) = (first.unwrap_or(0), Items { lists, extents, length, count, before: 0 });
+    let (first, items) = (first.unwrap_or(0), RepeatedItems { lists, extents, length, count, before: 0 });
     is_dense &= first.checked_add(count).is_some_and(|end| end <= values.len());
     match decode {
         None => repeated(values, &items),
@@ -93,22 +93,22 @@ fn items<T: ArrowNativeType>(
             let used = used.unwrap_or(0..0);
             let used = if used.end <= values.len() { used } else { 0..values.len() };
             let decoded = decode(&values.slice(used.start, used.len()))?;
-            repeated(&decoded, &Items { before: used.start, ..items })
+            repeated(&decoded, &RepeatedItems { before: used.start, ..items })
         }
     }
 }
 
 /// The items of lists, those of null lists as nulls.
-struct Items<'a, T> {
+struct RepeatedItems<'a, T> {
     lists: &'a ArrayData,
-    extents: &'a Extents<'a, T>,
+    extents: &'a ListSpans<'a, T>,
     length: usize,
     count: usize,
     /// Items of the lists that the source does not have, before its own.
     before: usize,
 }
 
-impl<T: ArrowNativeType> RowMap for Items<'_, T> {
+impl<T: ArrowNativeType> RowMap for RepeatedItems<'_, T> {
     fn len(&self) -> usize {
         self.count
     }

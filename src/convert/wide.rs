@@ -11,11 +11,11 @@ use super::threads::for_each_part;
 use crate::error::{Error, Result};
 
 /// Bytes of elements that are made before they are copied to their rows: half of a first-level cache.
-const SCRATCH: usize = 16 << 10;
+const BUFFER: usize = 16 << 10;
 
 /// Memory for elements on their way, aligned for any.
 #[repr(C, align(64))]
-struct Scratch([MaybeUninit<u8>; SCRATCH]);
+struct ElementBuffer([MaybeUninit<u8>; BUFFER]);
 
 /// Writes the elements of a column's rows from `first` on to the rows of `out`, as many rows as that has. `row` is the source's
 /// number of the chunk's first row, for messages.
@@ -38,15 +38,15 @@ pub(super) unsafe fn write_wide(
     }
     let named = |misfit: Misfit| misfit.error(spec, row).in_column(spec.field().name());
     let lane = Lane::new(isa, spec, column.chunk).map_err(named)?;
-    let together = (SCRATCH / bytes).max(1);
+    let together = (BUFFER / bytes).max(1);
     for_each_part(threads, out.count(), together, |rows| {
-        let mut scratch = Scratch([MaybeUninit::uninit(); SCRATCH]);
+        let mut buffer = ElementBuffer([MaybeUninit::uninit(); BUFFER]);
         let mut start = rows.start;
         while start < rows.end {
             let target = out.start().wrapping_add(start * out.stride());
             let count = together.min(rows.end - start);
             let element = (first + start) * per_row;
-            if lane.is_view() || bytes > SCRATCH {
+            if lane.is_view() || bytes > BUFFER {
                 // SAFETY: row `start` of `out`, of `bytes` bytes, which no other part has; it is not read meanwhile.
                 let target = unsafe { std::slice::from_raw_parts_mut(target.cast(), bytes) };
                 // SAFETY: the column has this row's elements, as many as `target` has room for (`# Safety`); `target` starts at an
@@ -55,7 +55,7 @@ pub(super) unsafe fn write_wide(
                 start += 1;
                 continue;
             }
-            let made = scratch.0.get_mut(..count * bytes).ok_or_else(beyond)?;
+            let made = buffer.0.get_mut(..count * bytes).ok_or_else(beyond)?;
             // SAFETY: the column has the elements of `count` rows (`# Safety`), for which `made` has room; it is aligned for any dtype,
             // and our own.
             unsafe { lane.write(element, made) }.map_err(named)?;
@@ -87,15 +87,15 @@ pub(super) unsafe fn write_wide_columns<'a>(
 ) -> std::result::Result<(), Misfit> {
     let (per_row, size) = (column.spec.row_elements(), column.spec.dtype().itemsize());
     let lane = Lane::new(isa, column.spec, column.chunk)?;
-    let mut scratch = Scratch([MaybeUninit::uninit(); SCRATCH]);
+    let mut buffer = ElementBuffer([MaybeUninit::uninit(); BUFFER]);
     // Long rows are made in pieces, short ones several at a time.
-    let piece = per_row.min(SCRATCH / size);
-    let together = (SCRATCH / (piece * size).max(1)).max(1);
+    let piece = per_row.min(BUFFER / size);
+    let together = (BUFFER / (piece * size).max(1)).max(1);
     for start in (0..rows).step_by(together) {
         let count = together.min(rows - start);
         for from in (0..per_row).step_by(piece.max(1)) {
             let elements = piece.min(per_row - from);
-            let made = scratch.0.get_mut(..count * elements * size).unwrap_or(&mut []);
+            let made = buffer.0.get_mut(..count * elements * size).unwrap_or(&mut []);
             // SAFETY: `made` takes the elements of `count` whole rows, or a piece of one row, as `together` is 1 if there are several
             // pieces; the column has them (`# Safety`). `made` is aligned for any dtype, and our own.
             unsafe { lane.write((first + start) * per_row + from, made) }?;

@@ -52,11 +52,11 @@ impl fmt::Debug for CudaDevice {
     }
 }
 
-static DEVICES: [Slot; MAX_DEVICES] =
-    [const { Slot { device: OnceLock::new(), starting: Mutex::new(()) } }; MAX_DEVICES];
+static DEVICES: [DeviceSlot; MAX_DEVICES] =
+    [const { DeviceSlot { device: OnceLock::new(), starting: Mutex::new(()) } }; MAX_DEVICES];
 
 /// A device, if it is in use.
-struct Slot {
+struct DeviceSlot {
     device: OnceLock<CudaDevice>,
     /// Held while the device is started, so that its context is retained once.
     starting: Mutex<()>,
@@ -78,7 +78,7 @@ impl CudaDevice {
     }
 
     #[cold]
-    fn start(driver: &'static Driver, ordinal: i32, slot: &'static Slot) -> Result<&'static Self> {
+    fn start(driver: &'static Driver, ordinal: i32, slot: &'static DeviceSlot) -> Result<&'static Self> {
         let _starting = slot.starting.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(device) = slot.device.get() {
             return Ok(device);

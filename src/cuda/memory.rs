@@ -54,14 +54,14 @@ pub(crate) struct DeviceBuffer {
     is_shared: bool,
     bytes: usize,
     /// `None` for memory of the pool.
-    block: Option<Block>,
+    block: Option<UnorderedBlock>,
     /// What becomes of the block of a failed conversion.
     retire: Retire,
 }
 
 /// Memory without a stream order: it is returned when this is dropped.
 #[derive(Debug)]
-enum Block {
+enum UnorderedBlock {
     #[allow(dead_code, reason = "only to be dropped")]
     Unpooled(UnpooledBlock),
     #[allow(dead_code, reason = "only to be dropped")]
@@ -94,18 +94,18 @@ impl DeviceBuffer {
                     return Ok((made(start, None), None));
                 }
                 let block = UnpooledBlock::take(current, bytes)?;
-                return Ok((made(block.start(), Some(Block::Unpooled(block))), None));
+                return Ok((made(block.start(), Some(UnorderedBlock::Unpooled(block))), None));
             }
             MemorySource::Unpooled => {
                 let block = UnpooledBlock::take(current, bytes)?;
-                return Ok((made(block.start(), Some(Block::Unpooled(block))), None));
+                return Ok((made(block.start(), Some(UnorderedBlock::Unpooled(block))), None));
             }
         };
         let Some((block, behind)) = ForeignBlock::new(allocator, current, bytes, stream)? else {
             return Self::new(&MemorySource::Pool, current, bytes, stream, retire);
         };
         let start = DevicePointer::try_from(block.address).unwrap_or(DevicePointer::MAX);
-        Ok((made(start, Some(Block::Foreign(block))), behind))
+        Ok((made(start, Some(UnorderedBlock::Foreign(block))), behind))
     }
 
     /// Returns the same memory, to be dropped when all work with it is done, whatever has happened to its stream.
@@ -138,7 +138,7 @@ impl DeviceBuffer {
 
     /// Returns the block of a failed conversion when the present work of the stream is done. If that cannot be known, the block
     /// is lost.
-    fn abandon(&self, block: Block) {
+    fn abandon(&self, block: UnorderedBlock) {
         let record = || self.device.enter_unchecked().and_then(|current| Event::record(&current, self.stream));
         // Tried once more, because nothing else would return it.
         let Ok(event) = record().or_else(|_| record()) else {
@@ -146,7 +146,7 @@ impl DeviceBuffer {
             return;
         };
         // Other allocators count theirs.
-        let bytes = if matches!(block, Block::Unpooled(_)) { self.bytes } else { 0 };
+        let bytes = if matches!(block, UnorderedBlock::Unpooled(_)) { self.bytes } else { 0 };
         (self.retire)(event, bytes, Box::new(move || drop(block)));
     }
 }

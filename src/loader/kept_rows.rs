@@ -28,19 +28,19 @@ pub(super) struct VariedGroups(Arc<Vec<VariedGroup>>);
 
 /// What the groups are made of in an array of the source, or in rows that were copied together.
 pub(super) struct KeptArray {
-    parts: Vec<Part>,
-    origin: Origin,
+    parts: Vec<KeptPart>,
+    origin: RowOrigin,
     /// Whether the array is read no more, and is alive for these rows alone.
     is_passed: AtomicBool,
 }
 
-struct Part {
+struct KeptPart {
     array: DeviceArray,
     data: OnceLock<ArrayData>,
 }
 
 /// Where rows are from: a shard, and the number of a row in it.
-enum Origin {
+enum RowOrigin {
     Array { shard: usize, first: usize },
     Rows(Vec<(usize, usize)>),
 }
@@ -54,7 +54,7 @@ pub(super) struct KeptRow {
     bytes: usize,
 }
 
-impl Part {
+impl KeptPart {
     fn new(array: DeviceArray) -> Self {
         Self { array, data: OnceLock::new() }
     }
@@ -77,12 +77,12 @@ impl KeptArray {
 
     fn origin(&self, row: usize) -> (usize, usize) {
         match &self.origin {
-            Origin::Array { shard, first } => (*shard, first.saturating_add(row)),
-            Origin::Rows(rows) => rows.get(row).copied().unwrap_or_default(),
+            RowOrigin::Array { shard, first } => (*shard, first.saturating_add(row)),
+            RowOrigin::Rows(rows) => rows.get(row).copied().unwrap_or_default(),
         }
     }
 
-    fn part(&self, group: usize) -> Result<&Part> {
+    fn part(&self, group: usize) -> Result<&KeptPart> {
         self.parts.get(group).ok_or_else(lost)
     }
 }
@@ -121,8 +121,8 @@ impl VariedGroups {
     /// # Errors
     /// If memory for offsets cannot be had.
     pub(super) fn keep(&self, array: &DeviceArray, shard: usize, first: usize) -> Result<Arc<KeptArray>> {
-        let parts = self.0.iter().map(|group| group.part_of(array).map(Part::new)).collect::<Result<_>>()?;
-        let origin = Origin::Array { shard, first };
+        let parts = self.0.iter().map(|group| group.part_of(array).map(KeptPart::new)).collect::<Result<_>>()?;
+        let origin = RowOrigin::Array { shard, first };
         Ok(Arc::new(KeptArray { parts, origin, is_passed: AtomicBool::new(false) }))
     }
 
@@ -203,10 +203,10 @@ impl VariedGroups {
             return Ok(());
         }
         let kept: Vec<KeptRow> = rows.iter().map(|row| KeptRow::clone(row)).collect();
-        let joined = |(number, group): (usize, &VariedGroup)| join(&kept, number, group).map(Part::new);
+        let joined = |(number, group): (usize, &VariedGroup)| join(&kept, number, group).map(KeptPart::new);
         match self.0.iter().enumerate().map(joined).collect::<Result<Vec<_>>>() {
             Ok(parts) => {
-                let origin = Origin::Rows(kept.iter().map(|row| row.array.origin(row.row)).collect());
+                let origin = RowOrigin::Rows(kept.iter().map(|row| row.array.origin(row.row)).collect());
                 let array = Arc::new(KeptArray { parts, origin, is_passed: AtomicBool::new(true) });
                 for (at, row) in rows.iter_mut().enumerate() {
                     **row = KeptRow { bytes: row.bytes, ..KeptRow::new(&array, at) };

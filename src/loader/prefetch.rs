@@ -80,24 +80,24 @@ pub(super) enum Taken<T> {
 
 /// A thread that makes a given number of items ahead.
 pub(super) struct Prefetch<T> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<PrefetchQueue<T>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     id: ThreadId,
     /// The process of the thread. After a fork, the other process has only this memory, in whatever state it was.
     process: u32,
 }
 
-struct Shared<T> {
+struct PrefetchQueue<T> {
     ahead: usize,
     stop: Stop,
-    state: Mutex<State<T>>,
+    state: Mutex<QueueState<T>>,
     /// Signals that an item was made, or that none will be any more.
     made: Condvar,
     /// Signals that there is room for more, or that the thread is to stop.
     room: Condvar,
 }
 
-struct State<T> {
+struct QueueState<T> {
     ready: VecDeque<T>,
     failure: Option<Error>,
     /// Whether a failure was told.
@@ -111,7 +111,7 @@ struct State<T> {
     waker: Option<Waker>,
 }
 
-impl<T> State<T> {
+impl<T> QueueState<T> {
     /// Returns what wakes the task that waits for an item, if one does.
     fn wake(&mut self) -> impl FnOnce() + use<T> {
         #[cfg(feature = "async")]
@@ -125,8 +125,8 @@ impl<T> State<T> {
     }
 }
 
-impl<T> Shared<T> {
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
+impl<T> PrefetchQueue<T> {
+    fn lock(&self) -> MutexGuard<'_, QueueState<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -177,7 +177,7 @@ impl<T: Send + 'static> Prefetch<T> {
         stop: Stop,
         make: impl FnMut() -> Option<Result<T>> + Send + 'static,
     ) -> Result<Self> {
-        let state = State {
+        let state = QueueState {
             ready: VecDeque::new(),
             failure: None,
             failed: false,
@@ -188,7 +188,7 @@ impl<T: Send + 'static> Prefetch<T> {
             waker: None,
         };
         let (made, room) = (Condvar::new(), Condvar::new());
-        let shared = Arc::new(Shared { ahead: ahead.max(1), stop, state: Mutex::new(state), made, room });
+        let shared = Arc::new(PrefetchQueue { ahead: ahead.max(1), stop, state: Mutex::new(state), made, room });
         let theirs = shared.clone();
         let run = move || {
             IS_LOADER.set(true);
@@ -258,7 +258,7 @@ impl<T> Prefetch<T> {
         self.take(Duration::ZERO)
     }
 
-    fn thread_sync(&self, mut state: MutexGuard<'_, State<T>>, item: T) -> Taken<T> {
+    fn thread_sync(&self, mut state: MutexGuard<'_, QueueState<T>>, item: T) -> Taken<T> {
         let wake = std::mem::take(&mut state.thread_waits);
         drop(state);
         if wake {
@@ -346,7 +346,7 @@ impl<T> fmt::Debug for Prefetch<T> {
 }
 
 /// Makes items until there are no more; returns the error, if one ended it. `make` is dropped by then.
-fn work<T>(shared: &Shared<T>, mut make: impl FnMut() -> Option<Result<T>>) -> Option<Error> {
+fn work<T>(shared: &PrefetchQueue<T>, mut make: impl FnMut() -> Option<Result<T>>) -> Option<Error> {
     while shared.wait_for_room() {
         match make()? {
             // Nobody wants it any more.

@@ -76,12 +76,12 @@ impl Statistic {
 /// ```
 #[derive(Debug)]
 pub struct Statistics {
-    columns: Vec<Column>,
+    columns: Vec<ColumnStatistics>,
     paths: Option<Arc<PathColumns>>,
 }
 
 #[derive(Debug)]
-struct Column {
+struct ColumnStatistics {
     name: String,
     position: usize,
     statistic: Statistic,
@@ -193,7 +193,7 @@ impl Statistics {
             let dtype = if statistic.is_a_count() { count_dtype(column) } else { dtype_of(column).map(Some)? };
             let limit = (*statistic == Statistic::Mode).then_some(limit);
             let seen = Seen { limit, ..Seen::default() };
-            Ok(Column { name: name.clone(), position, statistic: *statistic, dtype, seen })
+            Ok(ColumnStatistics { name: name.clone(), position, statistic: *statistic, dtype, seen })
         };
         let columns = all_or_errors(select(field, Some(&names))?.into_iter().zip(columns).map(column))?;
         Ok(Self { columns, paths: paths.clone() })
@@ -261,7 +261,7 @@ fn count_dtype(column: &FieldRef) -> Option<DType> {
     dtype_of(column).ok().filter(|dtype| *dtype == DType::Float64)
 }
 
-impl Column {
+impl ColumnStatistics {
     /// Adds some rows of an array.
     fn add(&mut self, array: &DeviceArray, rows: &Range<usize>) -> Result<()> {
         let array = array.clipped(rows);

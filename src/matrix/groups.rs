@@ -7,7 +7,7 @@ use super::planned::check_matrix_rows;
 use super::planned_result::{columns_at, with_planned_result};
 use super::to_tensor::convert_matrix;
 use crate::arrow::DeviceArray;
-use crate::column::{Runner, Shared, add_unknowns, check_rows, check_types, convert_chunks, in_turn};
+use crate::column::{Runner, SharedReads, add_unknowns, check_rows, check_types, convert_chunks, in_turn};
 use crate::error::{Error, Result};
 use crate::kernels::gathers_on;
 use crate::spec::{MatrixOptions, ResultKind, ResultSpec, Spec};
@@ -22,7 +22,7 @@ pub(crate) fn convert_result(
     result: &ResultSpec,
     chunks: &[DeviceArray],
     matrix: &MatrixOptions,
-    shared: Shared<'_>,
+    shared: SharedReads<'_>,
     runner: &Runner<'_>,
 ) -> Result<Tensor> {
     match &result.kind {
@@ -46,14 +46,14 @@ pub(crate) fn each_result<E: From<Error>>(
     chunks: &[DeviceArray],
     results: &[ResultSpec],
     matrix: &MatrixOptions,
-    mut convert: impl FnMut(usize, &ResultSpec, Shared<'_>) -> Result<Tensor>,
+    mut convert: impl FnMut(usize, &ResultSpec, SharedReads<'_>) -> Result<Tensor>,
     settle: impl Fn(Error) -> Error,
     mut take: impl FnMut(&ResultSpec, Tensor) -> Result<(), E>,
 ) -> Result<(), E> {
     check_types(field, chunks)?;
     // What the host has to know of data on a device, it reads with one wait.
     let facts = read_results(chunks, results)?;
-    let convert = |(number, result): (usize, &ResultSpec), shared: Shared<'_>| {
+    let convert = |(number, result): (usize, &ResultSpec), shared: SharedReads<'_>| {
         convert(number, result, shared).map_err(|error| result.in_group(error))
     };
     let check = |(_, result): (usize, &ResultSpec), chunks: &[DeviceArray]| {

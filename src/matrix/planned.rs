@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::chunk::{MatrixChunk, all_columns};
 use crate::arrow::DeviceArray;
-use crate::column::{Runner, Shared, by, read_nulls, refuse_known, shared_dictionary};
+use crate::column::{Runner, SharedReads, by, read_nulls, refuse_known, shared_dictionary};
 use crate::convert::{Backend, MatrixColumns, MatrixTask, check_matrix, check_matrix_nulls, empty_matrix, view_matrix};
 use crate::error::Result;
 use crate::kernels::matrix_placement;
@@ -185,13 +185,13 @@ impl<'a> PlannedMatrix<'a> {
     /// # Errors
     /// For a null that is refused, a value that a cast cannot take, bytes that are no booleans where no copy is allowed;
     /// when memory cannot be had.
-    pub(crate) fn run(&mut self, shared: Shared<'_>, runner: &Runner<'_>) -> Result<Tensor> {
+    pub(crate) fn run(&mut self, shared: SharedReads<'_>, runner: &Runner<'_>) -> Result<Tensor> {
         self.read_device(shared.facts)?;
         let this = &*self;
         by(runner, this.plan.bytes, || this.convert(shared))
     }
 
-    fn convert(&self, shared: Shared<'_>) -> Result<Tensor> {
+    fn convert(&self, shared: SharedReads<'_>) -> Result<Tensor> {
         self.check_nulls()?;
         if let (Some(_), Some(first), 0) = (self.readiness, self.arrays.first(), self.plan.bytes)
             && self.view.is_none()
@@ -227,7 +227,7 @@ impl<'a> PlannedMatrix<'a> {
         let this = &*self;
         by(runner, this.plan.bytes, || {
             this.check_nulls()?;
-            Shared::default().with_backend(this.readiness, |backend| backend.write_matrix(this.task(), out))?;
+            SharedReads::default().with_backend(this.readiness, |backend| backend.write_matrix(this.task(), out))?;
             record(this.spec, &this.plan);
             Ok(())
         })

@@ -4,7 +4,9 @@ use super::chunk::MatrixChunk;
 use super::planned::{PlannedMatrix, decode_chunks};
 use super::to_validity::{PlannedValidity, decode_matrix_validity, decode_validity};
 use crate::arrow::DeviceArray;
-use crate::column::{ColumnRef, DecodedColumn, PlannedColumn, Runner, Shared, check_types, columns, decode_column};
+use crate::column::{
+    ColumnRef, DecodedColumn, PlannedColumn, Runner, SharedReads, check_types, columns, decode_column,
+};
 use crate::convert::check_environment;
 use crate::error::{Error, Result};
 use crate::spec::{MatrixOptions, ResultKind, ResultSpec, Spec};
@@ -90,7 +92,7 @@ impl<'a> PlannedResult<'a> {
     ///
     /// # Errors
     /// For a null that is refused, and a value that a cast cannot take; when memory cannot be had, or a driver fails.
-    pub(crate) fn run(&mut self, shared: Shared<'_>, runner: &Runner<'_>) -> Result<Tensor> {
+    pub(crate) fn run(&mut self, shared: SharedReads<'_>, runner: &Runner<'_>) -> Result<Tensor> {
         match self {
             Self::Column(planned) => planned.run(shared, runner),
             Self::Matrix(planned) => planned.run(shared, runner),

@@ -3,7 +3,9 @@
 use super::chunk::MatrixChunk;
 use super::planned::{PlannedMatrix, decode_chunks, what};
 use crate::arrow::{DeviceArray, PlainColumns};
-use crate::column::{Runner, Shared, by, check_types, overlap, require_copy, require_host, run_here, unless_quick};
+use crate::column::{
+    Runner, SharedReads, by, check_types, overlap, require_copy, require_host, run_here, unless_quick,
+};
 use crate::convert::{check_environment, is_small, matrix_stride, pack_small, write_small};
 use crate::copy_log;
 use crate::cuda::is_cuda;
@@ -17,7 +19,7 @@ pub(crate) fn convert_matrix(
     spec: &MatrixSpec,
     chunks: &[DeviceArray],
     options: &MatrixOptions,
-    shared: Shared<'_>,
+    shared: SharedReads<'_>,
     runner: &Runner<'_>,
 ) -> Result<Tensor> {
     check_environment()?;

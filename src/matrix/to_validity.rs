@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use super::chunk::{MatrixChunk, all_columns};
 use super::planned::decode_chunks;
 use crate::arrow::DeviceArray;
-use crate::column::{ColumnRef, DecodedColumn, Shared, decode_column, read_chunks, readiness_of};
+use crate::column::{ColumnRef, DecodedColumn, SharedReads, decode_column, read_chunks, readiness_of};
 use crate::convert::{ColumnChunk, ColumnTask, MatrixColumns, MatrixTask, what};
 use crate::error::{Remedy, Result};
 use crate::kernels::validity_placement;
@@ -18,12 +18,12 @@ use crate::tensor::Tensor;
 /// element, true where it is valid. A null list makes all its elements null, and a null row those of each column.
 pub(crate) struct PlannedValidity<'a> {
     plan: Plan,
-    elements: Elements<'a>,
+    elements: ValiditySource<'a>,
     readiness: Option<&'a Readiness>,
 }
 
 /// The elements that a validity is of.
-enum Elements<'a> {
+enum ValiditySource<'a> {
     Column(&'a Spec, SmallVec<[ColumnChunk<'a>; 1]>),
     Matrix(&'a MatrixSpec, Vec<MatrixColumns<'a>>, &'a MatrixOptions),
 }
@@ -38,7 +38,7 @@ impl<'a> PlannedValidity<'a> {
         let plan = plan_column(spec, columns, copy)?;
         Ok(Self {
             plan,
-            elements: Elements::Column(spec, read_chunks(spec, columns)?),
+            elements: ValiditySource::Column(spec, read_chunks(spec, columns)?),
             readiness: readiness_of(columns),
         })
     }
@@ -56,7 +56,7 @@ impl<'a> PlannedValidity<'a> {
         let shared = arrays.iter().map(|chunk| chunk.shared_bytes(spec)).fold(0, usize::saturating_add);
         let plan = plan_matrix(spec, arrays.iter().map(MatrixChunk::array), options, shared)?;
         let readiness = DeviceArray::readiness_of(arrays.iter().map(MatrixChunk::array));
-        Ok(Self { plan, elements: Elements::Matrix(spec, chunks, options), readiness })
+        Ok(Self { plan, elements: ValiditySource::Matrix(spec, chunks, options), readiness })
     }
 
     /// What will be done.
@@ -70,19 +70,19 @@ impl<'a> PlannedValidity<'a> {
     /// When memory cannot be had, or a driver fails.
     pub(super) fn run(&self) -> Result<Tensor> {
         let Self { plan, elements, readiness } = self;
-        let made = Shared::default().with_backend(*readiness, |backend| match elements {
-            Elements::Column(spec, chunks) => {
+        let made = SharedReads::default().with_backend(*readiness, |backend| match elements {
+            ValiditySource::Column(spec, chunks) => {
                 let made = backend.validity(ColumnTask { spec, plan, chunks });
                 made.map_err(|error| error.in_column(spec.field().name()))
             }
-            Elements::Matrix(spec, chunks, options) => {
+            ValiditySource::Matrix(spec, chunks, options) => {
                 let MatrixOptions { memory_order, threads, .. } = **options;
                 backend.matrix_validity(MatrixTask { spec, plan, chunks, memory_order, threads })
             }
         })?;
         match elements {
-            Elements::Column(spec, _) => record_column_validity(spec, plan),
-            Elements::Matrix(spec, _, _) => record_validity(spec, plan),
+            ValiditySource::Column(spec, _) => record_column_validity(spec, plan),
+            ValiditySource::Matrix(spec, _, _) => record_validity(spec, plan),
         }
         Ok(made)
     }

@@ -53,7 +53,7 @@ where
     E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
 {
     let field = row_field(schema.iter())?;
-    let batches = Batches {
+    let batches = FrameBatches {
         schema: schema.clone(),
         field: field.clone(),
         frames: Some(frames.into_iter()),
@@ -64,7 +64,7 @@ where
 }
 
 /// The batches of frames, those of one frame at a time.
-struct Batches<I> {
+struct FrameBatches<I> {
     schema: Schema,
     field: FieldRef,
     /// `None` at the end, and after an error.
@@ -73,7 +73,7 @@ struct Batches<I> {
     dictionaries: Dictionaries,
 }
 
-impl<I, E> Iterator for Batches<I>
+impl<I, E> Iterator for FrameBatches<I>
 where
     I: Iterator<Item = Result<DataFrame, E>>,
     E: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -104,7 +104,7 @@ where
     }
 }
 
-impl<I> Batches<I> {
+impl<I> FrameBatches<I> {
     fn batches(&mut self, frame: &DataFrame) -> Result<Vec<DeviceArray>> {
         let names = frame.columns().iter().map(|column| column.name());
         if !names.eq(self.schema.iter_names()) {

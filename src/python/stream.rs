@@ -26,11 +26,11 @@ use crate::ffi::dlpack::DLDeviceType;
 pub struct ArrayStream {
     field: FieldRef,
     device_type: DLDeviceType,
-    state: Mutex<State>,
+    state: Mutex<StreamState>,
 }
 
 #[derive(Debug)]
-enum State {
+enum StreamState {
     Ready(DeviceArrayStream),
     /// Another thread waits for the next array.
     Reading,
@@ -43,7 +43,7 @@ struct Unwinding<'a>(&'a ArrayStream);
 
 impl Drop for Unwinding<'_> {
     fn drop(&mut self) {
-        *self.0.lock() = State::Gone;
+        *self.0.lock() = StreamState::Gone;
     }
 }
 
@@ -54,7 +54,7 @@ impl ArrayStream {
         Self {
             field: stream.field().clone(),
             device_type: stream.device_type(),
-            state: Mutex::new(State::Ready(stream)),
+            state: Mutex::new(StreamState::Ready(stream)),
         }
     }
 
@@ -64,7 +64,7 @@ impl ArrayStream {
     }
 
     /// The state, briefly: the lock is never held while Python or a producer runs.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, StreamState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -72,12 +72,12 @@ impl ArrayStream {
     ///
     /// # Errors
     /// When another thread reads the stream.
-    fn replace(&self, next: State) -> PyResult<State> {
+    fn replace(&self, next: StreamState) -> PyResult<StreamState> {
         let mut state = self.lock();
         match *state {
-            State::Reading => Err(PyValueError::new_err("another thread reads the stream")),
-            State::Gone => Ok(State::Gone),
-            State::Ready(_) => Ok(std::mem::replace(&mut *state, next)),
+            StreamState::Reading => Err(PyValueError::new_err("another thread reads the stream")),
+            StreamState::Gone => Ok(StreamState::Gone),
+            StreamState::Ready(_) => Ok(std::mem::replace(&mut *state, next)),
         }
     }
 
@@ -86,8 +86,8 @@ impl ArrayStream {
     /// # Errors
     /// When it was consumed already, or another thread reads it.
     pub(super) fn take(&self) -> PyResult<DeviceArrayStream> {
-        match self.replace(State::Gone)? {
-            State::Ready(stream) => Ok(stream),
+        match self.replace(StreamState::Gone)? {
+            StreamState::Ready(stream) => Ok(stream),
             _ => Err(consumed()),
         }
     }
@@ -102,7 +102,7 @@ impl ArrayStream {
         py: Python<'_>,
         work: impl FnOnce(&mut DeviceArrayStream) -> Result<R>,
     ) -> PyResult<R> {
-        let State::Ready(mut stream) = self.replace(State::Reading)? else { return Err(consumed()) };
+        let StreamState::Ready(mut stream) = self.replace(StreamState::Reading)? else { return Err(consumed()) };
         let unwinding = Unwinding(self);
         let result = work(&mut stream);
         std::mem::forget(unwinding);
@@ -111,9 +111,9 @@ impl ArrayStream {
             matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::Memory) && error.code().is_none()
         };
         if result.as_ref().is_err_and(is_cut_short) {
-            *self.lock() = State::Ready(stream);
+            *self.lock() = StreamState::Ready(stream);
         } else {
-            *self.lock() = State::Gone;
+            *self.lock() = StreamState::Gone;
             py.detach(|| drop(stream));
         }
         Ok(result?)
@@ -156,7 +156,7 @@ impl ArrayStream {
 
     /// Releases the stream, read to its end or not.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let state = self.replace(State::Gone)?;
+        let state = self.replace(StreamState::Gone)?;
         py.detach(|| drop(state));
         Ok(())
     }
@@ -166,18 +166,18 @@ impl ArrayStream {
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let State::Ready(mut stream) = self.replace(State::Reading)? else { return Ok(None) };
+        let StreamState::Ready(mut stream) = self.replace(StreamState::Reading)? else { return Ok(None) };
         let unwinding = Unwinding(self);
         // The producer may run Python on a thread of its own, and may take long.
         let next = py.detach(|| stream.next());
         std::mem::forget(unwinding);
         match next {
             Some(Ok(array)) => {
-                *self.lock() = State::Ready(stream);
+                *self.lock() = StreamState::Ready(stream);
                 wrap(py, array).map(Some)
             }
             ended => {
-                *self.lock() = State::Gone;
+                *self.lock() = StreamState::Gone;
                 py.detach(|| drop(stream));
                 ended.transpose().map_err(|error| of_next(py, error.into()))?;
                 Ok(None)

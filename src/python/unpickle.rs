@@ -33,8 +33,9 @@ fn field_in(object: &Bound<'_, PyAny>, depth: usize) -> PyResult<FieldParts> {
     if depth > MAX_DEPTH {
         return Err(too_deep());
     }
-    type Parts<'py> = (String, String, i64, HashMap<String, String>, Vec<Bound<'py, PyAny>>, Option<Bound<'py, PyAny>>);
-    let (format, name, flags, metadata, children, dictionary) = object.extract::<Parts<'_>>()?;
+    type PickledField<'py> =
+        (String, String, i64, HashMap<String, String>, Vec<Bound<'py, PyAny>>, Option<Bound<'py, PyAny>>);
+    let (format, name, flags, metadata, children, dictionary) = object.extract::<PickledField<'_>>()?;
     let children = children.iter().map(|child| field_in(child, depth + 1)).collect::<PyResult<_>>()?;
     let dictionary = dictionary.map(|values| field_in(&values, depth + 1)).transpose()?.map(Box::new);
     Ok(FieldParts { format, name, flags, metadata, children, dictionary })
@@ -48,8 +49,8 @@ fn array_in(object: &Bound<'_, PyAny>, depth: usize) -> PyResult<ArrayParts<Pick
     if depth > MAX_DEPTH {
         return Err(too_deep());
     }
-    type Parts<'py> = (u64, Option<Bound<'py, PyAny>>, Vec<Bound<'py, PyAny>>, Vec<Bound<'py, PyAny>>);
-    let (len, nulls, buffers, children) = object.extract::<Parts<'_>>()?;
+    type PickledArray<'py> = (u64, Option<Bound<'py, PyAny>>, Vec<Bound<'py, PyAny>>, Vec<Bound<'py, PyAny>>);
+    let (len, nulls, buffers, children) = object.extract::<PickledArray<'_>>()?;
     // Sizes beyond what Arrow counts would overflow its own arithmetic.
     let len = i64::try_from(len).ok().and_then(|len| usize::try_from(len).ok());
     let len = len.filter(|len| *len <= usize::MAX >> 8);

@@ -12,7 +12,7 @@ use super::level::{RaggedRows, UnreadRows, ints_part, null_row, validity_part};
 use super::part::Part;
 use super::variable_shape::VariableShape;
 use crate::arrow::{DeviceArray, DeviceInts};
-use crate::column::{ColumnRef, Shared};
+use crate::column::{ColumnRef, SharedReads};
 use crate::convert::{ColumnTask, device_ints_view};
 use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::kernels::validity_placement;
@@ -172,7 +172,7 @@ impl RaggedRows for DeviceLevel<'_> {
         let placement = validity_placement(&spec, &chunk.leaf, self.readiness);
         let plan = Plan::validity(&spec, self.array.len(), placement, CopyMode::IfNeeded)?;
         let task = ColumnTask { spec: &spec, plan: &plan, chunks: std::slice::from_ref(&chunk) };
-        Shared::default().with_backend(Some(self.readiness), |backend| backend.validity(task))
+        SharedReads::default().with_backend(Some(self.readiness), |backend| backend.validity(task))
     }
 
     fn offsets_part(&self) -> Part {

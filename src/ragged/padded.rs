@@ -272,7 +272,7 @@ fn shared_codes(spec: &Spec, sources: &[PadSource<'_>]) -> Result<()> {
 }
 
 /// Tells which elements of a row remain.
-type Kept<'a> = dyn Fn(Range<usize>) -> Range<usize> + 'a;
+type Truncation<'a> = dyn Fn(Range<usize>) -> Range<usize> + 'a;
 
 /// Where the rows of a chunk are.
 enum PadSource<'a> {
@@ -339,7 +339,7 @@ impl<'a> PadSource<'a> {
     }
 
     /// The first row with a null element among those that are kept.
-    fn null_row(&self, spec: &Spec, kept: &Kept<'_>) -> Option<usize> {
+    fn null_row(&self, spec: &Spec, kept: &Truncation<'_>) -> Option<usize> {
         let Self::Lists { list, items: Some((items, first)) } = self else { return None };
         let per_item = spec.row_elements();
         items.with(|_, chunk| {
@@ -354,7 +354,7 @@ impl<'a> PadSource<'a> {
     }
 
     /// Writes all rows.
-    fn write(&self, spec: &Spec, padder: &mut Padder<'_>, kept: &Kept<'_>) -> Result<()> {
+    fn write(&self, spec: &Spec, padder: &mut Padder<'_>, kept: &Truncation<'_>) -> Result<()> {
         match self {
             Self::Lists { items: None, .. } => Err(Error::internal("rows that are padded without their elements")),
             Self::Lists { list, items: Some((items, first)) } => items.with(|_, chunk| {

@@ -13,7 +13,7 @@ use crate::spec::{CopyMode, Undecided};
 use crate::tensor::Tensor;
 
 /// A shape, `None` for extents that only data tells.
-type Shape = SmallVec<[Option<i64>; 4]>;
+type PartialShape = SmallVec<[Option<i64>; 4]>;
 
 /// One part of ragged rows, and what is done to make it.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ pub(crate) struct Part {
     /// The Arrow field that it comes from.
     pub(crate) field: FieldRef,
     pub(crate) dtype: DType,
-    pub(crate) shape: Shape,
+    pub(crate) shape: PartialShape,
     pub(crate) plan: Plan,
     /// When a copy may be made.
     pub(crate) copy: CopyMode,
@@ -51,7 +51,7 @@ impl Part {
         name: &'static str,
         field: &FieldRef,
         dtype: DType,
-        shape: Shape,
+        shape: PartialShape,
         plan: Plan,
         copy: CopyMode,
     ) -> Self {

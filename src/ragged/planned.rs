@@ -14,7 +14,7 @@ use super::variable_shape::{self, VariableShape};
 use super::views::ViewRows;
 use crate::alloc::{Borrower, SelfCell};
 use crate::arrow::DeviceArray;
-use crate::column::{ColumnRef, Shared, columns, convert_chunks, run_here, to_arrow};
+use crate::column::{ColumnRef, SharedReads, columns, convert_chunks, run_here, to_arrow};
 use crate::error::{Error, Remedy, Result};
 use crate::plan::{ChunkSize, Placement, Plan};
 use crate::spec::{CopyMode, NullPolicy, Options, Spec};
@@ -313,7 +313,7 @@ impl PlannedValues {
 fn cast_bytes(bytes: Tensor, spec: &Spec, item: &FieldRef, options: &Options) -> Result<Tensor> {
     let array = to_arrow(&bytes, None, CopyMode::IfNeeded)?.relabel(item.clone())?;
     let chunks = columns(std::slice::from_ref(&array));
-    convert_chunks(spec, &chunks, &of_own(options), Shared::default(), &run_here)
+    convert_chunks(spec, &chunks, &of_own(options), SharedReads::default(), &run_here)
 }
 
 /// The options for elements that are ours already, without nulls.

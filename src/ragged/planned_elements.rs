@@ -5,7 +5,7 @@ use std::fmt;
 use super::part::Part;
 use crate::alloc::{Borrower, SelfCell};
 use crate::arrow::DeviceArray;
-use crate::column::{PlannedColumn, Shared, columns, decode_column, run_here};
+use crate::column::{PlannedColumn, SharedReads, columns, decode_column, run_here};
 use crate::error::{Error, Result};
 use crate::plan::Plan;
 use crate::spec::{Options, Spec};
@@ -16,12 +16,12 @@ pub(super) struct PlannedElements {
     /// All that is known without the plan.
     part: Part,
     /// The plan, or why there is none.
-    planned: Result<SelfCell<Elements, PlannedColumns>>,
+    planned: Result<SelfCell<ElementChunks, PlannedColumns>>,
 }
 
 /// The chunks of elements.
 #[derive(Debug)]
-struct Elements {
+struct ElementChunks {
     spec: Spec,
     chunks: Vec<DeviceArray>,
     options: Options,
@@ -50,7 +50,7 @@ impl PlannedElements {
         let decoded = decode_column(&spec, &columns(&chunks), &options);
         let planned = decoded.and_then(|decoded| {
             let (chunks, own) = decoded.map_or((chunks, None), |decoded| (decoded.chunks, decoded.spec));
-            let elements = Elements { spec: own.unwrap_or(spec), chunks, options };
+            let elements = ElementChunks { spec: own.unwrap_or(spec), chunks, options };
             SelfCell::new(elements, |own| PlannedColumn::new(&own.spec, &columns(&own.chunks), &own.options))
         });
         Self { part, planned }
@@ -82,7 +82,7 @@ impl PlannedElements {
     /// As [`PlannedColumn::run`]; [`PlannedElements::refused`].
     pub(super) fn run(&mut self) -> Result<Tensor> {
         match &mut self.planned {
-            Ok(cell) => cell.with_mut(|_, planned| planned.run(Shared::default(), &run_here)),
+            Ok(cell) => cell.with_mut(|_, planned| planned.run(SharedReads::default(), &run_here)),
             Err(error) => Err(error.clone()),
         }
     }

@@ -29,7 +29,7 @@ pub(super) struct Waiting {
     pub(super) release: Release,
 }
 
-struct Shared {
+struct ReaperState {
     queues: Queues<Waiting>,
     /// Threads that were started.
     threads: usize,
@@ -45,7 +45,7 @@ struct Shared {
     blocked_at: Option<Awaited>,
 }
 
-static SHARED: Mutex<Shared> = Mutex::new(Shared {
+static SHARED: Mutex<ReaperState> = Mutex::new(ReaperState {
     queues: Queues::new(),
     threads: 0,
     asleep: 0,
@@ -92,7 +92,7 @@ const NO_WAIT: Duration = Duration::from_micros(50);
 /// The longest that the end of the process waits for a release, and a call for a wait that is about to end.
 const LAST_RELEASE: Duration = Duration::from_secs(1);
 
-fn lock() -> MutexGuard<'static, Shared> {
+fn lock() -> MutexGuard<'static, ReaperState> {
     SHARED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -180,7 +180,7 @@ pub(super) fn wait_for_releases() {
         return;
     }
     let shared = RELEASED.wait_while(lock(), |shared| shared.is_releasing).unwrap_or_else(PoisonError::into_inner);
-    let has_event = |shared: &mut Shared| shared.blocked_at.is_some() && shared.queues.is_idle();
+    let has_event = |shared: &mut ReaperState| shared.blocked_at.is_some() && shared.queues.is_idle();
     // The wait for a complete event ends at once, unless the context was lost.
     drop(RELEASED.wait_timeout_while(shared, LAST_RELEASE, has_event));
 }
@@ -201,14 +201,14 @@ fn stop_within(limit: Option<Duration>) {
     ATTENDS.store(false, Ordering::Release);
     NEEDED.notify_all();
     BACK.notify_all();
-    let is_releasing = |shared: &mut Shared| shared.is_releasing;
+    let is_releasing = |shared: &mut ReaperState| shared.is_releasing;
     match limit {
         Some(limit) => drop(RELEASED.wait_timeout_while(shared, limit, is_releasing)),
         None => drop(RELEASED.wait_while(shared, is_releasing)),
     }
 }
 
-impl Shared {
+impl ReaperState {
     /// Returns whether a thread should go on duty: none is, and some entry is not behind the stream that another waits for.
     fn is_needed(&self) -> bool {
         !self.is_on_duty && self.queues.places().any(|place| Some(place) != self.blocked_at)
@@ -299,7 +299,7 @@ fn reap() {
     let mut entered: Option<Current> = None;
     let mut shared = lock();
     loop {
-        let is_idle = |shared: &mut Shared| !shared.is_stopped && !shared.is_needed();
+        let is_idle = |shared: &mut ReaperState| !shared.is_stopped && !shared.is_needed();
         shared = NEEDED.wait_while(shared, is_idle).unwrap_or_else(PoisonError::into_inner);
         if shared.is_stopped {
             break;
@@ -314,7 +314,10 @@ fn reap() {
 }
 
 /// Looks at the entries, and releases those that are done, until none is left that no other thread looks after.
-fn be_on_duty(mut shared: MutexGuard<'static, Shared>, entered: &mut Option<Current>) -> MutexGuard<'static, Shared> {
+fn be_on_duty(
+    mut shared: MutexGuard<'static, ReaperState>,
+    entered: &mut Option<Current>,
+) -> MutexGuard<'static, ReaperState> {
     // Since the last release, in pauses.
     let (mut paused, mut at_once) = (Duration::ZERO, 0);
     while !shared.is_stopped && shared.is_needed() {
@@ -367,7 +370,7 @@ fn be_on_duty(mut shared: MutexGuard<'static, Shared>, entered: &mut Option<Curr
 }
 
 /// Waits for so long, or until another thread is back.
-fn wait_a_while(shared: MutexGuard<'static, Shared>, pause: Duration) -> MutexGuard<'static, Shared> {
+fn wait_a_while(shared: MutexGuard<'static, ReaperState>, pause: Duration) -> MutexGuard<'static, ReaperState> {
     if !virtual_time::is_virtual() {
         return BACK.wait_timeout(shared, pause).unwrap_or_else(PoisonError::into_inner).0;
     }

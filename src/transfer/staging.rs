@@ -24,7 +24,7 @@ pub(super) struct Moving {
 
 /// The bytes of one staging buffer: adjacent in the arena, anywhere on the other side.
 #[derive(Debug)]
-struct Load {
+struct StagedLoad {
     /// Their start in the arena, and their number, including gaps between parts.
     at: usize,
     bytes: usize,
@@ -45,13 +45,13 @@ const LARGEST_GAP: usize = 256;
 
 /// Groups the pieces, in the order of their places, into loads. A gap is not copied if one of `others`, in the same
 /// order, has its place there.
-fn loads(pieces: &[Moving], others: &[Moving]) -> Vec<Load> {
+fn loads(pieces: &[Moving], others: &[Moving]) -> Vec<StagedLoad> {
     let is_free = |gap: Range<usize>| {
         let before = others.partition_point(|other| other.at < gap.end);
         let last = before.checked_sub(1).and_then(|index| others.get(index));
         last.is_none_or(|last| last.at.saturating_add(last.bytes) <= gap.start)
     };
-    let mut loads: Vec<Load> = Vec::new();
+    let mut loads: Vec<StagedLoad> = Vec::new();
     for piece in pieces {
         let mut done = 0;
         while done < piece.bytes {
@@ -63,7 +63,7 @@ fn loads(pieces: &[Moving], others: &[Moving]) -> Vec<Load> {
             let load = match joined {
                 Some(load) => load,
                 None => {
-                    loads.push(Load { at, bytes: 0, parts: Vec::new() });
+                    loads.push(StagedLoad { at, bytes: 0, parts: Vec::new() });
                     let Some(load) = loads.last_mut() else { break };
                     load
                 }
@@ -79,7 +79,7 @@ fn loads(pieces: &[Moving], others: &[Moving]) -> Vec<Load> {
 }
 
 /// Returns the number of threads that copy loads. Only this thread knows its per-thread default stream.
-fn workers(asked: Option<usize>, loads: &[Load], stream: Stream) -> usize {
+fn workers(asked: Option<usize>, loads: &[StagedLoad], stream: Stream) -> usize {
     if stream == Stream::PER_THREAD {
         return 1;
     }
@@ -91,9 +91,9 @@ fn workers(asked: Option<usize>, loads: &[Load], stream: Stream) -> usize {
 fn each_load<W>(
     device: Device,
     threads: usize,
-    loads: &[Load],
+    loads: &[StagedLoad],
     start: impl Fn() -> W + Sync,
-    work: impl Fn(&Current, &mut W, &Load) -> Result<()> + Sync,
+    work: impl Fn(&Current, &mut W, &StagedLoad) -> Result<()> + Sync,
     end: impl Fn(&Current, W, Result<()>) -> Result<()> + Sync,
 ) -> Result<()> {
     let next = AtomicUsize::new(0);
@@ -130,7 +130,7 @@ pub(super) unsafe fn upload(
     asked: Option<usize>,
 ) -> Result<()> {
     let loads = loads(pieces, others);
-    let work = |current: &Current, blocks: &mut Blocks, load: &Load| {
+    let work = |current: &Current, blocks: &mut Blocks, load: &StagedLoad| {
         let block = blocks.next(current)?;
         let mut end = 0;
         for part in &load.parts {
@@ -230,7 +230,7 @@ pub(super) unsafe fn download(
     asked: Option<usize>,
 ) -> Result<()> {
     let (loads, target) = (loads(pieces, &[]), SharedBlock(target));
-    let work = |current: &Current, pending: &mut Option<PendingLoad>, load: &Load| {
+    let work = |current: &Current, pending: &mut Option<PendingLoad>, load: &StagedLoad| {
         // The previous block is emptied while this one is filled.
         // SAFETY: the parts of a load are of the pieces, memory of the device until `stream` is done.
         let started = unsafe { PendingLoad::start(current, load, stream) }?;
@@ -267,7 +267,7 @@ struct PendingLoad {
 impl PendingLoad {
     /// # Safety
     /// The load's parts are memory of the device until `stream` has done what it has when this returns.
-    unsafe fn start(current: &Current, load: &Load, stream: Stream) -> Result<Self> {
+    unsafe fn start(current: &Current, load: &StagedLoad, stream: Stream) -> Result<Self> {
         let block = PinnedBlock::take(current)?;
         let mut outcome = Ok(());
         for part in &load.parts {
@@ -367,7 +367,7 @@ mod tests {
     }
 
     /// Returns the bytes that the loads write, including gaps.
-    fn written(loads: &[Load]) -> Vec<(usize, usize)> {
+    fn written(loads: &[StagedLoad]) -> Vec<(usize, usize)> {
         loads.iter().map(|load| (load.at, load.at + load.bytes)).collect()
     }
 

@@ -59,7 +59,7 @@ impl DeviceArrayStream {
         let mut imported = ImportedStream { stream, guard };
         let field = imported.schema()?;
         let device_type = imported.stream.device_type();
-        let arrays = Arrays { imported: Some(imported), field: field.clone() };
+        let arrays = StreamArrays { imported: Some(imported), field: field.clone() };
         Ok(Self::new(field, device_type, arrays))
     }
 }
@@ -166,12 +166,12 @@ fn reports_interrupt(message: &str) -> bool {
 }
 
 /// Iterates over the arrays of a stream. After the end or an error, the stream is released, and the iterator is empty.
-struct Arrays<S: CStream> {
+struct StreamArrays<S: CStream> {
     imported: Option<ImportedStream<S>>,
     field: FieldRef,
 }
 
-impl<S: CStream> Iterator for Arrays<S> {
+impl<S: CStream> Iterator for StreamArrays<S> {
     type Item = Result<DeviceArray>;
 
     fn next(&mut self) -> Option<Self::Item> {

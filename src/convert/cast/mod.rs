@@ -10,7 +10,7 @@ use half::{bf16, f16};
 
 use super::decimal::decimal_text;
 use super::misfit::Misfit;
-use super::pack::{BLOCK_ROWS, Bytes, Compiled, Isa, Kernel};
+use super::pack::{BLOCK_ROWS, Bytes, Compiled, Isa, VectorKernel};
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::spec::Spec;
@@ -148,7 +148,7 @@ fn to_odd_single(isa: Isa, from: DType) -> Option<Compiled> {
 
 struct Casting<S, D>(PhantomData<(S, D)>);
 
-impl<S: CastTo<D>, D> Kernel for Casting<S, D> {
+impl<S: CastTo<D>, D> VectorKernel for Casting<S, D> {
     /// # Safety
     /// As [`Cast::run`], for elements of `S` and `D`.
     #[inline(always)]

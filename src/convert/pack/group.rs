@@ -28,7 +28,7 @@ const QUAD: usize = 16;
 
 /// Room for 64 rows of a group in the first-level cache, at each step on their way.
 #[repr(C, align(64))]
-pub(super) struct Scratch {
+pub(super) struct GroupBuffers {
     lanes: [MaybeUninit<u8>; BLOCK],
     interleaved: [MaybeUninit<u8>; BLOCK],
     /// One line more than the rows need, because each row is written as a whole line.
@@ -39,7 +39,7 @@ pub(super) struct Scratch {
     after: Line,
 }
 
-impl Scratch {
+impl GroupBuffers {
     pub(super) fn new() -> Self {
         Self {
             lanes: [MaybeUninit::uninit(); BLOCK],
@@ -79,7 +79,7 @@ impl<'a> LaneGroup<'a> {
     ///   one scratch, and the processor has AVX-512. Each row of `out` then has room for the end of the row before and the
     ///   head of its own; the very first of the scratch is not written.
     /// - `isa`: the processor has it.
-    pub(super) unsafe fn pack(&self, first: usize, out: Target, scratch: &mut Scratch) -> bool {
+    pub(super) unsafe fn pack(&self, first: usize, out: Target, scratch: &mut GroupBuffers) -> bool {
         #[cfg(target_arch = "x86_64")]
         if let Some(columns) = self.quad_columns(first, out) {
             // SAFETY: all clauses are promised in the same words; the addresses are those of these rows.
@@ -97,7 +97,7 @@ impl<'a> LaneGroup<'a> {
     ///
     /// # Safety
     /// As [`Self::pack`].
-    unsafe fn pack_bits(&self, first: usize, out: Target, scratch: &mut Scratch) -> bool {
+    unsafe fn pack_bits(&self, first: usize, out: Target, scratch: &mut GroupBuffers) -> bool {
         let (width, mut words) = (self.lanes.len(), [0; BLOCK_ROWS]);
         let mut columns = [UnalignedBits::new(&[], 0); BLOCK_ROWS];
         for (column, lane) in columns.iter_mut().zip(self.lanes) {
@@ -164,7 +164,13 @@ impl<'a> LaneGroup<'a> {
     /// # Safety
     /// As [`Self::pack`]; `columns` are what [`Self::quad_columns`] gives for these rows.
     #[cfg(target_arch = "x86_64")]
-    unsafe fn pack_quads(&self, columns: &[*const u8; 4], first: usize, out: Target, scratch: &mut Scratch) -> bool {
+    unsafe fn pack_quads(
+        &self,
+        columns: &[*const u8; 4],
+        first: usize,
+        out: Target,
+        scratch: &mut GroupBuffers,
+    ) -> bool {
         let head = if self.stream { (out.start().align_offset(LINE) / QUAD).min(out.count()) } else { 0 };
         let tail = head + (out.count() - head) / LANES * LANES;
         let columns = columns.map(|column| column.wrapping_add(head * TILED));
@@ -182,7 +188,7 @@ impl<'a> LaneGroup<'a> {
     ///
     /// # Safety
     /// As [`Self::pack`].
-    unsafe fn pack_chunks(&self, first: usize, out: Target, scratch: &mut Scratch) -> bool {
+    unsafe fn pack_chunks(&self, first: usize, out: Target, scratch: &mut GroupBuffers) -> bool {
         let loads = self.loads(out);
         // SAFETY: `columns`, `room`, `head` and `isa` are promised; `loads` are those of this group and `out`.
         unsafe { self.pack_loaded(&loads, first, out, scratch) }
@@ -197,7 +203,7 @@ impl<'a> LaneGroup<'a> {
         loads: &Loads<'_>,
         first: usize,
         out: Target,
-        scratch: &mut Scratch,
+        scratch: &mut GroupBuffers,
     ) -> bool {
         // SAFETY: `columns`, `room`, `head` and `isa` are promised for all rows; so are `loads`.
         let done = unsafe { self.pack_lines(loads, first, out, scratch) };
@@ -220,7 +226,7 @@ impl<'a> LaneGroup<'a> {
     ///
     /// # Safety
     /// As [`Self::pack_loaded`].
-    unsafe fn pack_lines(&self, loads: &Loads<'_>, first: usize, out: Target, scratch: &mut Scratch) -> usize {
+    unsafe fn pack_lines(&self, loads: &Loads<'_>, first: usize, out: Target, scratch: &mut GroupBuffers) -> usize {
         let rows = out.count() / BLOCK_ROWS * BLOCK_ROWS;
         let is_line = self.lanes.len() * self.size == LINE && matches!(self.size, 4 | 8);
         if rows == 0 || !is_line {
@@ -295,7 +301,7 @@ impl<'a> LaneGroup<'a> {
     /// As [`Self::pack`], for at most 64 rows.
     #[cold]
     #[inline(never)]
-    unsafe fn look_closer(&self, first: usize, out: Target, scratch: &mut Scratch) -> bool {
+    unsafe fn look_closer(&self, first: usize, out: Target, scratch: &mut GroupBuffers) -> bool {
         // SAFETY: `columns`, `room`, `head` and `isa` are promised for these rows; no lane is loaded.
         unsafe { self.chunk(&Loads::MADE, first, out, scratch) }
     }
@@ -305,7 +311,7 @@ impl<'a> LaneGroup<'a> {
     /// # Safety
     /// As [`Self::pack`], for at most 64 rows, and for 64 where lanes are loaded.
     #[inline(always)]
-    unsafe fn chunk(&self, loads: &Loads<'_>, first: usize, out: Target, scratch: &mut Scratch) -> bool {
+    unsafe fn chunk(&self, loads: &Loads<'_>, first: usize, out: Target, scratch: &mut GroupBuffers) -> bool {
         let width = self.lanes.len() * self.size;
         let (start, count) = (out.start(), out.count());
         let dense = out.stride() == width;
@@ -366,7 +372,7 @@ impl<'a> LaneGroup<'a> {
         in_place: &[bool; LANES],
         first: usize,
         count: usize,
-        scratch: &mut Scratch,
+        scratch: &mut GroupBuffers,
         starts: &mut [*const u8; LANES],
     ) -> (bool, usize) {
         let (mut fits, mut ahead) = (true, 0);
@@ -396,7 +402,7 @@ impl<'a> LaneGroup<'a> {
         &self,
         first: usize,
         count: usize,
-        scratch: &mut Scratch,
+        scratch: &mut GroupBuffers,
         starts: &mut [*const u8; LANES],
     ) -> (bool, usize) {
         let (mut fits, mut ahead) = (true, 0);

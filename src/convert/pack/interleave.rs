@@ -1,6 +1,6 @@
 //! Interleaves lanes of 1 or 2 bytes into lanes of 4 bytes.
 
-use super::isa::{BLOCK_ROWS, Bytes, Compiled, Isa, Kernel};
+use super::isa::{BLOCK_ROWS, Bytes, Compiled, Isa, VectorKernel};
 
 /// The addresses of the lanes that make one: 4 of single bytes, or 2 of 2 bytes.
 pub(super) type Lanes = [*const u8; 4];
@@ -12,7 +12,7 @@ pub(super) fn interleave_kernel(isa: Isa, size: usize) -> Compiled {
 
 struct Quads;
 
-impl Kernel for Quads {
+impl VectorKernel for Quads {
     /// # Safety
     /// `source` is the address of [`Lanes`], each of which has 64 bytes; `out` has room for 64 times 4 bytes.
     #[inline(always)]
@@ -32,7 +32,7 @@ impl Kernel for Quads {
 
 struct Pairs;
 
-impl Kernel for Pairs {
+impl VectorKernel for Pairs {
     /// # Safety
     /// `source` is the address of [`Lanes`], the first two of which have 64 elements of 2 bytes, of any alignment;
     /// `out` has room for 64 times 4 bytes, aligned for 2.

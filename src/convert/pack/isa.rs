@@ -29,7 +29,7 @@ pub(in crate::convert) type Bytes = [u8; 16];
 pub(in crate::convert) type Compiled = unsafe fn(source: *const u8, bits: u64, element: &Bytes, out: *mut u8) -> bool;
 
 /// Code that the compiler vectorises for each instruction set, as a [`Compiled`].
-pub(in crate::convert) trait Kernel {
+pub(in crate::convert) trait VectorKernel {
     /// Inlined into a function for each instruction set.
     ///
     /// # Safety
@@ -86,7 +86,7 @@ impl Isa {
     }
 
     /// A kernel for this set. Whoever calls it keeps the kernel's contract, on a processor that has the set.
-    pub(in crate::convert) fn compiled<K: Kernel>(self) -> Compiled {
+    pub(in crate::convert) fn compiled<K: VectorKernel>(self) -> Compiled {
         match self {
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 => avx512::<K>,
@@ -98,20 +98,20 @@ impl Isa {
 }
 
 /// # Safety
-/// As [`Kernel::run`]; the processor has [`Isa::Avx512`].
+/// As [`VectorKernel::run`]; the processor has [`Isa::Avx512`].
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,f16c")]
-unsafe fn avx512<K: Kernel>(source: *const u8, bits: u64, element: &Bytes, out: *mut u8) -> bool {
+unsafe fn avx512<K: VectorKernel>(source: *const u8, bits: u64, element: &Bytes, out: *mut u8) -> bool {
     // SAFETY: `source` and `out` are as `K::run` asks, as promised in the same words; the processor has the set that
     // this function is compiled for.
     unsafe { K::run(source, bits, element, out) }
 }
 
 /// # Safety
-/// As [`Kernel::run`]; the processor has [`Isa::Avx2`].
+/// As [`VectorKernel::run`]; the processor has [`Isa::Avx2`].
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c")]
-unsafe fn avx2<K: Kernel>(source: *const u8, bits: u64, element: &Bytes, out: *mut u8) -> bool {
+unsafe fn avx2<K: VectorKernel>(source: *const u8, bits: u64, element: &Bytes, out: *mut u8) -> bool {
     // SAFETY: `source` and `out` are as `K::run` asks, as promised in the same words; the processor has the set that
     // this function is compiled for.
     unsafe { K::run(source, bits, element, out) }

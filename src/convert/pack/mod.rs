@@ -39,7 +39,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 pub(crate) use isa::Isa;
-pub(in crate::convert) use isa::{BLOCK_ROWS, Bytes, Compiled, Kernel};
+pub(in crate::convert) use isa::{BLOCK_ROWS, Bytes, Compiled, VectorKernel};
 pub(in crate::convert) use load::{Load, Stored};
 #[cfg(target_arch = "aarch64")]
 pub(in crate::convert) use neon::Neon;
@@ -62,7 +62,7 @@ use super::lane::Lane;
 use super::misfit::Misfit;
 use super::threads::for_each_part;
 use crate::error::{Error, Result};
-use group::{LaneGroup, Scratch};
+use group::{GroupBuffers, LaneGroup};
 use load::LANES;
 use stream::{HUGE_PAGE, Pages};
 use target::Target;
@@ -241,7 +241,7 @@ impl Packer<'_> {
     /// As [`pack_rows`]. If `stream`, rows lie one after the other and are shorter than a line, or each is made of whole
     /// lines.
     unsafe fn groups(&self, first: usize, out: Target, stream: bool) -> std::result::Result<(), PackRefusal> {
-        let mut scratch = Scratch::new();
+        let mut scratch = GroupBuffers::new();
         let run = self.run(out.stride());
         let in_order = stream && out.stride() == self.lanes.len() * self.size;
         let mut pages = Pages::new(out.start(), if in_order { out.count() * out.stride() } else { 0 });
@@ -310,7 +310,7 @@ impl Packer<'_> {
         let ends =
             LaneGroup { isa: self.isa, lanes: &ends, size: self.size, stream: true, head: Some(skip), next: None };
         let body = Packer { lanes: body, ..*self };
-        let (mut scratch, run) = (Scratch::new(), self.run(out.stride()));
+        let (mut scratch, run) = (GroupBuffers::new(), self.run(out.stride()));
         let mut pages = Pages::new(out.start().wrapping_add(skip), out.count() * out.stride() - skip);
         for start in (0..out.count()).step_by(run) {
             let end = out.count().min(start + run);

@@ -1,6 +1,6 @@
 //! Assembles rows that share cache lines in a cached buffer, 64 at a time, and writes them from there as whole lines.
 
-use super::group::{LaneGroup, Scratch};
+use super::group::{GroupBuffers, LaneGroup};
 use super::isa::BLOCK_ROWS;
 use super::loads::Loads;
 use super::stream::{LINE, LinePrefetch, Pages};
@@ -35,7 +35,7 @@ impl Packer<'_> {
         let block = Target::new(waiting.as_ptr().wrapping_add(before), width, BLOCK_ROWS);
         let groups = self.loaded_groups(block);
         let mut ahead: Vec<LinePrefetch> = self.lanes.iter().map(|lane| lane.ahead(first)).collect();
-        let mut scratch = Scratch::new();
+        let mut scratch = GroupBuffers::new();
         let mut pages = Pages::new(out.start(), out.count() * width);
         for start in (0..out.count()).step_by(BLOCK_ROWS) {
             let rows = start..out.count().min(start + BLOCK_ROWS);

@@ -4,7 +4,7 @@
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
-use super::isa::{BLOCK_ROWS, Bytes, Compiled, Isa, Kernel};
+use super::isa::{BLOCK_ROWS, Bytes, Compiled, Isa, VectorKernel};
 use super::stream::{LINE, prefetch};
 use super::vector::{Vector, WIDTH, masks};
 
@@ -98,9 +98,9 @@ fn masking_by<V: Vector, const READS: bool>(size: usize) -> Compiled {
 /// For elements of `SIZE` bytes: of the source where bits are set, else `element` (`READS`), or `element`, else zero.
 struct Masking<V, const SIZE: usize, const READS: bool>(PhantomData<V>);
 
-impl<V: Vector, const SIZE: usize, const READS: bool> Kernel for Masking<V, SIZE, READS> {
+impl<V: Vector, const SIZE: usize, const READS: bool> VectorKernel for Masking<V, SIZE, READS> {
     /// # Safety
-    /// `source` has room for 64 elements of any alignment if `READS`; `out` is as [`Kernel::run`] says.
+    /// `source` has room for 64 elements of any alignment if `READS`; `out` is as [`VectorKernel::run`] says.
     #[expect(
         clippy::indexing_slicing,
         clippy::needless_range_loop,
@@ -143,9 +143,9 @@ fn words_of(bits: u64) -> [u16; 4] {
 /// For unsigned integers of the elements' size.
 struct Selecting<T>(PhantomData<T>);
 
-impl<T: Copy> Kernel for Selecting<T> {
+impl<T: Copy> VectorKernel for Selecting<T> {
     /// # Safety
-    /// `source` has room for 64 elements of any alignment; `out` is as [`Kernel::run`] says.
+    /// `source` has room for 64 elements of any alignment; `out` is as [`VectorKernel::run`] says.
     #[inline(always)]
     unsafe fn run(source: *const u8, bits: u64, element: &Bytes, out: *mut u8) -> bool {
         // SAFETY: `element` has 16 bytes, at least as many as `T`, an unsigned integer, of which any bytes are one.
@@ -180,9 +180,9 @@ pub(in crate::convert) fn spreading(isa: Isa, size: usize) -> Compiled {
 /// For unsigned integers of the elements' size.
 struct Spreading<T>(PhantomData<T>);
 
-impl<T: Copy + Default> Kernel for Spreading<T> {
+impl<T: Copy + Default> VectorKernel for Spreading<T> {
     /// # Safety
-    /// `out` is as [`Kernel::run`] says.
+    /// `out` is as [`VectorKernel::run`] says.
     #[inline(always)]
     unsafe fn run(_: *const u8, bits: u64, element: &Bytes, out: *mut u8) -> bool {
         // SAFETY: `element` has 16 bytes, at least as many as `T`, an unsigned integer, of which any bytes are one.

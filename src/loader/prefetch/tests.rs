@@ -233,7 +233,7 @@ fn what_is_abandoned_is_not_waited_for() {
 
 /// As Arrow data of a producer that is written in Python: to drop it takes a lock, whose holder may wait for ours.
 struct Late {
-    shared: std::sync::Weak<Shared<Late>>,
+    shared: std::sync::Weak<PrefetchQueue<Late>>,
     next: Option<Box<Late>>,
     locked_out: Arc<AtomicUsize>,
 }
