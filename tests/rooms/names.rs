@@ -1,41 +1,31 @@
-//! No two things share a name: a type that other files may use is called as no other such type.
+//! No two things share a name: a type, private or not, is called as no other type of the crate. Types of tests and associated types,
+//! whose names a trait chooses, are free.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use super::sources;
+use super::scan::{Scan, scan};
+use super::{module_of, sources, within};
 
-/// Python's classes have the names of what they hold.
-const CLASSES: &[&str] = &["CopyLog", "Device", "Group", "Ragged", "Report", "ReportRow", "Tensor"];
-
-/// The types of a source that other files may use: its lines that begin with `pub`.
-fn types(text: &str) -> BTreeSet<&str> {
-    fn name(line: &str) -> Option<&str> {
-        let rest = line.strip_prefix("pub")?;
-        let rest = match rest.strip_prefix('(') {
-            Some(scope) => scope.split_once(") ")?.1,
-            None => rest.strip_prefix(' ')?,
-        };
-        let (kind, rest) = rest.strip_prefix("unsafe ").unwrap_or(rest).split_once(' ')?;
-        let is_type = ["struct", "enum", "trait", "type", "union"].contains(&kind);
-        rest.split(|letter: char| !letter.is_alphanumeric()).next().filter(|_| is_type)
-    }
-    text.lines().filter_map(name).collect()
-}
-
-/// What is wrong with the names of the types in some sources.
+/// What is wrong with the names of the types in some sources. A class of Python (`#[pyclass]`) may have the name of the type that it
+/// holds, which users of Rust know.
 fn faults(sources: &[(String, String)]) -> Vec<String> {
-    let mut files: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for (file, text) in sources {
-        for name in types(text) {
-            let is_class = file.starts_with("python/") && CLASSES.contains(&name);
-            if !is_class {
-                files.entry(name).or_default().push(file);
-            }
+    let scans: Vec<(&str, Scan)> =
+        sources.iter().map(|(file, text)| (file.as_str(), scan(module_of(file), text))).collect();
+    let tests: Vec<&String> = scans.iter().flat_map(|(_, scan)| &scan.test_modules).collect();
+    let mut places: BTreeMap<(&str, bool), Vec<String>> = BTreeMap::new();
+    for (file, scan) in &scans {
+        let module = scan.module.join("/");
+        if tests.iter().any(|test| within(&module, test)) {
+            continue;
+        }
+        for declared in &scan.types {
+            let place = format!("{file}:{}", declared.line);
+            places.entry((&declared.name, declared.is_class)).or_default().push(place);
         }
     }
-    let shared = files.iter().filter(|(_, files)| files.len() > 1);
+    let shared = places.iter().filter(|(_, places)| places.len() > 1);
     shared
-        .map(|(name, files)| format!("{name} is the name of types in {}: rename all but one", files.join(", ")))
+        .map(|((name, _), places)| format!("{name} is the name of types in {}: rename all but one", places.join(", ")))
         .collect()
 }
 
@@ -47,21 +37,59 @@ fn no_two_types_share_a_name() {
     assert!(faults.is_empty(), "\n  {}\n", faults.join("\n  "));
 }
 
+/// How many names are shared in a small crate, given as (file, text).
+fn shared(files: &[(&str, &str)]) -> usize {
+    let sources: Vec<_> = files.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
+    faults(&sources).len()
+}
+
 #[test]
 fn shared_names_are_found() {
-    let of = |files: &[(&str, &str)]| {
-        let sources: Vec<_> = files.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
-        faults(&sources).len()
-    };
-    let a = ("a.rs", "pub(crate) struct Lane<'a> {}\n");
-    for text in ["pub struct Lane;", "pub(super) enum Lane {}", "pub(in crate::x) trait Lane {}", "pub type Lane = u8;"]
-    {
-        assert_eq!(of(&[a, ("b.rs", text)]), 1, "{text}");
+    let lane = ("a.rs", "pub(crate) struct Lane<'a> {}\n");
+    for text in [
+        "pub struct Lane;",
+        "pub(super) enum Lane {}",
+        "pub(in crate::x) trait Lane {}",
+        "pub unsafe trait Lane {}",
+        "pub type Lane = u8;",
+        "struct Lane;",
+        "union Lane { a: u8 }",
+        "mod inner { struct Lane; }",
+        "fn f() { type Lane = u8; }",
+        "impl A { fn f(x: impl B) { struct Lane; } }",
+        "impl A { fn f() { type Lane = u8; } }",
+        "#[cfg(not(test))] mod inner { struct Lane; }",
+    ] {
+        assert_eq!(shared(&[lane, ("b.rs", text)]), 1, "{text}");
     }
-    for text in ["struct Lane;", "    pub struct Lane;", "pub struct Lanes;", "pub fn lane() {}", "// pub struct Lane;"]
-    {
-        assert_eq!(of(&[a, ("b.rs", text)]), 0, "{text}");
+    for text in [
+        "struct Lanes;",
+        "fn lane() {}",
+        "// struct Lane;",
+        "impl Iterator for A { type Lane = u8; }",
+        "impl<F: Fn() -> u8> B for A<F> where F: C { fn f() {} type Lane = F; }",
+        "unsafe trait B { type Lane: C; }",
+        "#[cfg(test)] mod tests { struct Lane; }",
+        "use a::Lane; fn f(lane: Lane) {}",
+    ] {
+        assert_eq!(shared(&[lane, ("b.rs", text)]), 0, "{text}");
     }
-    let tensor = "pub struct Tensor;";
-    assert_eq!(of(&[("tensor.rs", tensor), ("python/tensor.rs", tensor)]), 0);
+    assert_eq!(shared(&[("a.rs", "struct Lane; fn f() { struct Lane; }")]), 1, "of one file");
+}
+
+#[test]
+fn types_of_test_files_are_free() {
+    let lane = "struct Lane;";
+    let declared = ("a.rs", "#[cfg(test)]\nmod tests;\nstruct Lane;");
+    assert_eq!(shared(&[declared, ("a/tests.rs", lane), ("a/tests/deep.rs", lane)]), 0);
+    assert_eq!(shared(&[declared, ("a/others.rs", lane)]), 1);
+}
+
+#[test]
+fn classes_of_python_may_have_the_names_of_what_they_hold() {
+    let tensor = ("tensor.rs", "pub struct Tensor;");
+    let class = "#[pyclass(frozen)]\n#[derive(Debug)]\npub struct Tensor(tensor::Tensor);";
+    assert_eq!(shared(&[tensor, ("python/tensor.rs", class)]), 0);
+    assert_eq!(shared(&[tensor, ("python/tensor.rs", "pub struct Tensor;")]), 1, "of no class");
+    assert_eq!(shared(&[("python/tensor.rs", class), ("python/other.rs", class)]), 1, "of two classes");
 }

@@ -115,6 +115,16 @@ pub(crate) struct Scan {
     pub(crate) filled: Vec<usize>,
     /// The functions with a body that C calls, outside test modules.
     pub(crate) callbacks: Vec<Callback>,
+    /// The types that are declared outside test modules, without associated types.
+    pub(crate) types: Vec<Type>,
+}
+
+/// A struct, enum, union, trait or type alias.
+pub(crate) struct Type {
+    pub(crate) line: usize,
+    pub(crate) name: String,
+    /// Whether it is a class of Python.
+    pub(crate) is_class: bool,
 }
 
 /// A path in the text, such as `super::view::Leaf`.
@@ -180,6 +190,10 @@ pub(crate) fn scan(module: Vec<String>, text: &str) -> Scan {
     // may build its input with any room, and is not shipped.
     let mut test_mod = None;
     let mut test_depth = None;
+    // For each open brace, whether an `impl` or a trait is in it, where `type` declares an associated type.
+    let mut associates = Vec::new();
+    // The `struct` or `enum` that a `pyclass` belongs to.
+    let mut class = None;
     // Paths up to here were read already, or are a visibility, which imports nothing.
     let mut read_to = 0;
     let mut used_from = 0;
@@ -190,6 +204,9 @@ pub(crate) fn scan(module: Vec<String>, text: &str) -> Scan {
                 let attribute = &tokens[i..closing(&tokens, i + 1)];
                 if is_test_cfg(attribute) {
                     test_mod = item_keyword(&tokens, i);
+                }
+                if attribute.iter().any(|token| token.text == "pyclass") {
+                    class = item_keyword(&tokens, i);
                 }
                 if attribute.windows(2).any(|pair| pair[0].text == "path" && pair[1].text == "=") {
                     scan.tricks.push((token.line, "#[path]"));
@@ -214,8 +231,12 @@ pub(crate) fn scan(module: Vec<String>, text: &str) -> Scan {
                     test_depth = Some(depth + 1);
                 }
             }
-            "{" => depth += 1,
+            "{" => {
+                depth += 1;
+                associates.push(is_associating(&tokens[..i]));
+            }
             "}" => {
+                associates.pop();
                 if open.last() == Some(&depth) {
                     open.pop();
                     here.pop();
@@ -224,6 +245,14 @@ pub(crate) fn scan(module: Vec<String>, text: &str) -> Scan {
                     test_depth = None;
                 }
                 depth = depth.saturating_sub(1);
+            }
+            "struct" | "enum" | "union" | "trait" | "type"
+                if test_depth.is_none()
+                    && is_type_name(word(&tokens, i + 1))
+                    && (token.text != "type" || associates.last() != Some(&true)) =>
+            {
+                let (name, is_class) = (word(&tokens, i + 1).to_owned(), class == Some(i));
+                scan.types.push(Type { line: token.line, name, is_class });
             }
             // Not `use<'a>`, which captures.
             "use" if !is(i + 1, "<") => {
@@ -253,6 +282,18 @@ pub(crate) fn scan(module: Vec<String>, text: &str) -> Scan {
 
 fn word(tokens: &[Token], i: usize) -> &str {
     tokens.get(i).map_or("", |token| token.text.as_str())
+}
+
+fn is_type_name(word: &str) -> bool {
+    word.starts_with(char::is_uppercase)
+}
+
+/// Whether the brace after these tokens opens an `impl` or a trait.
+fn is_associating(before: &[Token]) -> bool {
+    let item = before.iter().rposition(|token| matches!(token.text.as_str(), ";" | "{" | "}")).map_or(0, |end| end + 1);
+    let kind =
+        before[item..].iter().map(|token| token.text.as_str()).find(|word| matches!(*word, "fn" | "impl" | "trait"));
+    matches!(kind, Some("impl" | "trait"))
 }
 
 /// The index behind the bracket that closes the one at `open`.
