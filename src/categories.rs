@@ -253,7 +253,7 @@ impl fmt::Debug for Categories {
 /// Returns the values of chunks as one array: the only one itself. Categories cannot be of every type of it.
 ///
 /// # Errors
-/// If one of several values is null; if memory cannot be had.
+/// If one of several values is null; if an allocation fails.
 #[cfg(feature = "python")]
 pub(crate) fn joined(data_type: &DataType, chunks: &[ArrayRef]) -> Result<ArrayRef> {
     struct Append<'a>(usize, &'a mut Vec<Box<[u8]>>, &'a mut Vec<i128>);
@@ -294,7 +294,7 @@ fn null_at(position: usize) -> Error {
 /// Returns the array of these values, which are of one kind.
 ///
 /// # Errors
-/// If a string is not UTF-8; if an integer is of no type of Arrow; if memory cannot be had.
+/// If a string is not UTF-8; if an integer is of no type of Arrow; if an allocation fails.
 pub(crate) fn values_of(kind: ValueKind, bytes: &[Box<[u8]>], ints: &[i128]) -> Result<ArrayRef> {
     let size = bytes.iter().fold(0_usize, |size, bytes| size.saturating_add(bytes.len()));
     let is_small = i32::try_from(size).is_ok();
@@ -318,7 +318,7 @@ pub(crate) fn values_of(kind: ValueKind, bytes: &[Box<[u8]>], ints: &[i128]) -> 
 /// Returns the array of these strings or binary values, which have `size` bytes together.
 ///
 /// # Errors
-/// If a string is not UTF-8, or memory cannot be had.
+/// If a string is not UTF-8, or an allocation fails.
 fn values_array<T: ByteArrayType>(bytes: &[Box<[u8]>], size: usize) -> Result<GenericByteArray<T>> {
     let beyond = || Error::internal("offsets beyond their type");
     let mut data = fallible::with_room(size)?;

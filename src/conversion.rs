@@ -54,7 +54,7 @@ impl Conversion {
     ///
     /// # Errors
     /// As [`Conversion::check`]; where there are several results; for a null that is refused, and a value that a cast cannot take;
-    /// when a copy is needed and not allowed, or memory cannot be had. Names column and row.
+    /// when a copy is needed and not allowed, or an allocation fails. Names column and row.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -145,7 +145,7 @@ impl Conversion {
     ///
     /// # Errors
     /// Where columns are selected, and the data is no struct; where a column does not exist, or has rows of structs; for a list of another
-    /// length; when copies are not allowed, the memory is neither the host's nor reached through CUDA, or memory cannot be had.
+    /// length; when copies are not allowed, the memory is neither the host's nor reached through CUDA, or an allocation fails.
     ///
     /// ```
     /// use arrow_array::Int8Array;

@@ -162,7 +162,7 @@ impl Tensor {
     /// the feature `ndarray`.
     ///
     /// # Errors
-    /// If the memory cannot be allocated.
+    /// If the allocation fails.
     ///
     /// ```
     /// use arrow_dlpack::Tensor;

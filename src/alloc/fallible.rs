@@ -22,7 +22,7 @@ pub(super) fn is_beyond_memory(bytes: usize) -> bool {
 /// Returns an empty vector with room for `len` elements.
 ///
 /// # Errors
-/// When the memory cannot be had.
+/// When the allocation fails.
 pub(crate) fn with_room<T>(len: usize) -> Result<Vec<T>> {
     let mut vector = Vec::new();
     reserve(&mut vector, len)?;
@@ -101,7 +101,7 @@ pub(crate) fn collected<T>(items: impl IntoIterator<Item = Result<T>>) -> Result
 /// Returns the elements in a new vector.
 ///
 /// # Errors
-/// When the memory cannot be had.
+/// When the allocation fails.
 pub(crate) fn copied<T: Clone>(elements: &[T]) -> Result<Vec<T>> {
     let mut vector = with_room(elements.len())?;
     vector.extend_from_slice(elements);
@@ -111,7 +111,7 @@ pub(crate) fn copied<T: Clone>(elements: &[T]) -> Result<Vec<T>> {
 /// So many bytes of one value.
 ///
 /// # Errors
-/// When the memory cannot be had.
+/// When the allocation fails.
 pub(crate) fn filled(len: usize, byte: u8) -> Result<Vec<u8>> {
     let mut bytes = with_room(len)?;
     bytes.extend(std::iter::repeat_n(byte, len));
@@ -121,7 +121,7 @@ pub(crate) fn filled(len: usize, byte: u8) -> Result<Vec<u8>> {
 /// Returns this many zeros, in pages that the system makes when they are touched.
 ///
 /// # Errors
-/// When the memory cannot be had.
+/// When the allocation fails.
 pub(crate) fn zeroed(len: usize) -> Result<Vec<u8>> {
     let layout = Layout::array::<u8>(len).map_err(|_| out_of_memory(len))?;
     if len == 0 {

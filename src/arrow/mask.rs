@@ -156,7 +156,7 @@ impl<'a> Mask<'a> {
     /// pointers to its memory.
     ///
     /// # Errors
-    /// When the memory cannot be had.
+    /// When the allocation fails.
     pub(super) fn shifted(&self, offset: usize) -> Result<Vec<u8>> {
         let first = offset % 8;
         let mut bytes = fallible::filled((first + self.length).div_ceil(8), u8::MAX)?;

@@ -21,7 +21,7 @@ impl DeviceArray {
     /// field both have a bitmap, a new one is made in host memory.
     ///
     /// # Errors
-    /// If the array is of another layout; if bitmaps of a device would have to be joined, or a type has none; if memory cannot be had.
+    /// If the array is of another layout; if bitmaps of a device would have to be joined, or a type has none; if an allocation fails.
     pub(crate) fn at_paths(&self, paths: &PathColumns) -> Result<Self> {
         let relabelled;
         let source = match Arc::ptr_eq(self.field(), paths.source()) {

@@ -34,7 +34,7 @@ impl DeviceArray {
     /// Returns a host array of fixed-size lists as lists of this field, of large lists of the same items, with offsets of their own.
     ///
     /// # Errors
-    /// If the types are others, the memory is not the host's, or memory for offsets cannot be had.
+    /// If the types are others, the memory is not the host's, or the allocation of offsets fails.
     pub(crate) fn fixed_as_lists(&self, field: &FieldRef) -> Result<Self> {
         self.require_host()?;
         let (DataType::FixedSizeList(_, size), DataType::LargeList(_)) = (self.field().data_type(), field.data_type())

@@ -73,7 +73,7 @@ pub(super) fn require_bitmaps(data: &ArrayData) -> Result<()> {
 /// that codes, runs and unions stand for, which may outnumber the stored ones.
 ///
 /// # Errors
-/// When the memory cannot be had.
+/// When the allocation fails.
 pub(super) fn require_logical_nulls(data: &ArrayData) -> Result<()> {
     fn bytes(data: &ArrayData) -> usize {
         data.child_data().iter().map(bytes).fold(data.len().div_ceil(8), usize::saturating_add)

@@ -57,8 +57,7 @@ const TRIES: u32 = 1 << 10;
 const SPREAD: u32 = 0x9e37_79b9;
 
 impl ShortTexts {
-    /// Returns the short texts among these values; `None` if there are too many of them, no perfect hash is found, or memory cannot
-    /// be had.
+    /// Returns the short texts among these values; `None` if there are too many of them, no perfect hash is found, or an allocation fails.
     pub(super) fn of(marks: &[Mark], seed: [u64; 2]) -> Option<Self> {
         let shorts = || marks.iter().zip(0..).filter(|(mark, _)| mark.bytes <= SHORT);
         let count = shorts().count();

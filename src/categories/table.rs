@@ -64,7 +64,7 @@ impl CategoryTable {
     /// Returns the positions of the values of an array without nulls.
     ///
     /// # Errors
-    /// If a value occurs twice; if memory cannot be had.
+    /// If a value occurs twice; if an allocation fails.
     pub(super) fn new(data: &ArrayData, kind: ValueKind) -> Result<Self> {
         struct Fill(CategoryTable, usize);
         impl Visit for Fill {

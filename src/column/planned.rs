@@ -116,7 +116,7 @@ impl<'a> PlannedColumn<'a> {
     /// The tensor, of shape `(rows, *inner)`; its last step is run by `runner`.
     ///
     /// # Errors
-    /// For a null that is refused, a value that a cast cannot take, and chunks with different dictionaries; when memory cannot be had.
+    /// For a null that is refused, a value that a cast cannot take, and chunks with different dictionaries; when an allocation fails.
     #[inline]
     pub(crate) fn run(&mut self, shared: SharedReads<'_>, runner: &Runner<'_>) -> Result<Tensor> {
         self.read_nulls(shared)?;

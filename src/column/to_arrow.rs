@@ -29,7 +29,7 @@ use crate::transfer::{Transfer, array_to_device, tensor_to_device};
 /// `valid`, a bool for each row, becomes the validity bitmap. A view where the layout allows it.
 ///
 /// # Errors
-/// When no Arrow type holds the dtype, a copy is needed and not allowed, `valid` does not fit, or memory cannot be had.
+/// When no Arrow type holds the dtype, a copy is needed and not allowed, `valid` does not fit, or an allocation fails.
 ///
 /// ```
 /// use arrow_array::{Float64Array, cast::AsArray, types::Float64Type};
@@ -90,7 +90,7 @@ pub(crate) fn require_validity_on(values: Device, valid: &Tensor) -> Result<()> 
 /// tensor of `rows` elements that [`require_validity_on`] accepted.
 ///
 /// # Errors
-/// When memory cannot be had.
+/// When an allocation fails.
 pub(crate) fn pack_on_device(columns: &[Tensor], rows: usize) -> Result<Option<PackedBits>> {
     let dense = |valid: &Tensor| match valid.is_row_major() {
         true => Ok(valid.clone()),
@@ -236,7 +236,7 @@ impl ColumnNode {
 /// Returns a tensor as a column of `form`, by running `plan`, which was made for this tensor and this form.
 ///
 /// # Errors
-/// When codes are none of their dictionary, or memory cannot be had.
+/// When codes are none of their dictionary, or an allocation fails.
 pub(crate) fn column_node(
     tensor: &Tensor,
     form: TensorField,

@@ -76,7 +76,7 @@ impl Conversion {
     /// Plans [`Conversion::validity`].
     ///
     /// # Errors
-    /// As [`Conversion::validity`], but for those of a driver, and memory that cannot be had.
+    /// As [`Conversion::validity`], except for errors of a driver and failed allocations.
     ///
     /// ```
     /// use arrow_array::Int8Array;
@@ -199,7 +199,7 @@ impl<R> ConversionPlan<R> {
     /// and a matrix has none.
     ///
     /// # Errors
-    /// For a null that is refused, a value that a cast cannot take, and chunks with different dictionaries; when memory cannot be had, or
+    /// For a null that is refused, a value that a cast cannot take, and chunks with different dictionaries; when an allocation fails, or
     /// a driver fails.
     pub fn run(self) -> Result<R> {
         let Self { conversion, asked, state, take } = self;

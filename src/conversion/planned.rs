@@ -161,7 +161,7 @@ impl Planned {
     /// Makes the results, where the data is.
     ///
     /// # Errors
-    /// For what only values decide; when memory cannot be had, or a driver fails.
+    /// For what only values decide; when an allocation fails, or a driver fails.
     pub(super) fn run(self, run: Run<'_>) -> Result<Vec<(String, Converted)>> {
         match self {
             Self::Results(results) => results.run(run),

@@ -56,7 +56,7 @@ impl PlannedRows {
     /// The result, and then its validity and its lengths, where they are asked for.
     ///
     /// # Errors
-    /// As [`PlannedRows::refuse`]; for a null element that is refused, and a value that a cast cannot take; when memory cannot be had.
+    /// As [`PlannedRows::refuse`]; for a null element that is refused, and a value that a cast cannot take; when an allocation fails.
     pub(super) fn run(self) -> Result<Vec<Converted>> {
         match self {
             Self::Ragged(rows) => rows.run().map(|rows| vec![rows.into()]),

@@ -95,7 +95,7 @@ impl VariedGroup {
     /// offsets of fixed-size lists.
     ///
     /// # Errors
-    /// If the nulls of the struct cannot be those of a column, or memory for offsets cannot be had.
+    /// If the nulls of the struct cannot be those of a column, or the allocation of offsets fails.
     pub(crate) fn part_of(&self, array: &DeviceArray) -> Result<DeviceArray> {
         let part = match (self.group.form(), self.positions.as_slice()) {
             (GroupForm::Arrow, positions) => array.project(positions, &self.field),

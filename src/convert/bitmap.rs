@@ -25,7 +25,7 @@ pub(crate) struct Packed {
 /// Packs a bit for each byte, lowest first, set if the byte is not 0. The rest of the last byte is 0.
 ///
 /// # Errors
-/// When memory cannot be had.
+/// When an allocation fails.
 pub(crate) fn pack_bools(bytes: &[u8]) -> Result<(HostBuffer, Packed)> {
     let mut bits = HostBuffer::uninitialised(bytes.len().div_ceil(8))?;
     // SAFETY: the processor has the set that was detected.
@@ -44,7 +44,7 @@ pub(crate) fn pack_bools_into(bytes: &[u8], bits: &mut [u8]) -> Packed {
 /// Packs bytes into the bits of an array; `None` if a byte is neither 0 nor 1.
 ///
 /// # Errors
-/// When memory cannot be had.
+/// When an allocation fails.
 pub(super) fn bits_of_bools(bytes: &[u8]) -> Result<Option<BooleanBuffer>> {
     let (bits, packed) = pack_bools(bytes)?;
     let Some(start) = NonNull::new(bits.as_ptr()).filter(|_| packed.are_bools) else { return Ok(None) };

@@ -67,7 +67,7 @@ pub(super) fn require_cast(data: &ArrayData, to: &DataType) -> Result<()> {
 /// hold a few bits for each.
 ///
 /// # Errors
-/// When the memory cannot be had.
+/// When the allocation fails.
 pub(super) fn require_nulls(data: &ArrayData) -> Result<()> {
     fallible::require(amounts(data).whole.slots / 2)
 }

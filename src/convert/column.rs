@@ -56,7 +56,7 @@ fn convert(task: ColumnTask<'_>, copy: CopyMode, backend: &dyn Backend) -> Resul
 /// Writes the elements of chunks in host memory to new memory.
 ///
 /// # Errors
-/// For a value that a cast refuses; if the memory cannot be allocated.
+/// For a value that a cast refuses; if the allocation fails.
 pub(super) fn new_column(task: ColumnTask<'_>) -> Result<Tensor> {
     let buffer = fill_buffer(task)?;
     let spec = task.spec;
@@ -146,7 +146,7 @@ pub(super) unsafe fn write_range(
 /// Returns a bool for each element of the chunks, true if it is valid, in the shape of the values.
 ///
 /// # Errors
-/// When memory cannot be had.
+/// When an allocation fails.
 pub(super) fn validity(ColumnTask { spec, plan, chunks }: ColumnTask<'_>) -> Result<Tensor> {
     let mut buffer = HostBuffer::uninitialised(plan.elements)?;
     let mut rest = buffer.as_uninit_mut();

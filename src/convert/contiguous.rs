@@ -11,7 +11,7 @@ impl Tensor {
     /// Returns a copy of the elements of a host tensor, in row-major order.
     ///
     /// # Errors
-    /// If `T` is not the dtype's Rust type, the elements are on a device, or the memory cannot be allocated.
+    /// If `T` is not the dtype's Rust type, the elements are on a device, or the allocation fails.
     ///
     /// ```
     /// use arrow_dlpack::Tensor;
@@ -31,8 +31,7 @@ impl Tensor {
     /// Returns a copy of the elements of a host tensor of bools, in row-major order.
     ///
     /// # Errors
-    /// If the dtype is not bool, a byte is neither 0 nor 1, the elements are on a device, or the memory cannot be
-    /// allocated.
+    /// If the dtype is not bool, a byte is neither 0 nor 1, the elements are on a device, or the allocation fails.
     pub fn to_bools(&self) -> Result<Vec<bool>> {
         if self.dtype() != DType::Bool {
             return Err(Error::argument(format!("a {} tensor read as bool", self.dtype())));

@@ -17,7 +17,7 @@ use crate::spec::Spec;
 /// Returns the values that a spec's codes stand for; `None` if they are those of no categories.
 ///
 /// # Errors
-/// If memory cannot be had.
+/// If an allocation fails.
 pub(crate) fn vocabulary(spec: &Spec) -> Result<Option<DeviceArray>> {
     let field = |values: &ArrayRef| Arc::new(Field::new("", values.data_type().clone(), false));
     let array = |categories: &Categories| DeviceArray::from_arrow(categories.values(), field(categories.values()));
@@ -28,7 +28,7 @@ pub(crate) fn vocabulary(spec: &Spec) -> Result<Option<DeviceArray>> {
 /// are an error.
 ///
 /// # Errors
-/// If the values are of no type that categories can have; if memory cannot be had.
+/// If the values are of no type that categories can have; if an allocation fails.
 pub(super) fn encoded(data: &ArrayData, categories: &Categories) -> Result<ArrayData> {
     struct All<'a>(&'a ArrayData, &'a Categories);
     impl Visit for All<'_> {

@@ -18,7 +18,7 @@ use crate::plan::Action;
 /// Returns rows of arrays of arrow-rs, of this field's type, as one array in memory of its own.
 ///
 /// # Errors
-/// If offsets would exceed their type, no array of the type can be joined, or memory cannot be had.
+/// If offsets would exceed their type, no array of the type can be joined, or an allocation fails.
 pub(crate) fn join_data(field: &FieldRef, rows: &[(&ArrayData, Range<usize>)]) -> Result<DeviceArray> {
     let bytes = bytes_of_rows(rows)?;
     // arrow-rs would find that after as many bytes were copied.

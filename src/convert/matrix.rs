@@ -284,8 +284,7 @@ fn write_columns(columns: &[PackedColumn<'_>], size: usize, piece: &ChunkRows, o
 /// is the source's number of the chunk's first row, for messages.
 ///
 /// # Errors
-/// For a value that a cast cannot take, which names column and row; when the columns do not fit `out`, or memory cannot
-/// be had.
+/// For a value that a cast cannot take, which names column and row; when the columns do not fit `out`, or an allocation fails.
 pub(crate) fn write_packed(
     columns: &[PackedColumn<'_>],
     first: usize,

@@ -68,7 +68,7 @@ pub(super) fn shared_bytes(data: &ArrayData) -> usize {
 /// Refuses rows of arrays of one type that have more bytes or items together than offsets of 32 bits count.
 ///
 /// # Errors
-/// If they have: names the column of a struct. If memory cannot be had.
+/// If they have: names the column of a struct. If an allocation fails.
 pub(super) fn check_offsets(rows: &[(&ArrayData, Range<usize>)]) -> Result<()> {
     let Some((DataType::Struct(columns), _)) = rows.first().map(|(data, rows)| (data.data_type(), rows)) else {
         return check_spans(rows);

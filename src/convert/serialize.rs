@@ -97,7 +97,7 @@ impl PickledBytes {
     /// A block of `len` zeros.
     ///
     /// # Errors
-    /// When the memory cannot be had.
+    /// When the allocation fails.
     pub(crate) fn zeroed(len: usize) -> Result<Self> {
         let mut block = HostBuffer::uninitialised(len)?;
         for slot in block.as_uninit_mut() {

@@ -105,7 +105,7 @@ pub(crate) fn for_each_part<E: From<Error> + Send>(
                 }
             }) {
                 Ok(thread) => ThreadPart::Running(thread),
-                // No thread can be had: this one does the work.
+                // The system starts no more threads: this one does the work.
                 Err(_) => ThreadPart::Left(rows),
             }
         };

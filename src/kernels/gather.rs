@@ -39,7 +39,7 @@ impl Tensor {
 /// Copies a tensor of any strides into new memory of the host or of its CUDA device, row-major. `why` goes to the copy log.
 ///
 /// # Errors
-/// As [`gather`], or if host memory cannot be allocated.
+/// As [`gather`], or if an allocation on the host fails.
 pub(crate) fn moved(tensor: &Tensor, why: &str) -> Result<Tensor> {
     if tensor.device().is_cpu() { compact(tensor, why) } else { gather(tensor, why) }
 }

@@ -28,7 +28,7 @@ impl KeptMemory {
     /// iteration, if they have as much room.
     ///
     /// # Errors
-    /// When memory cannot be had.
+    /// When an allocation fails.
     pub(super) fn pools(&self, used: MemoryUse, groups: usize, waiting: usize) -> Result<Vec<Arc<BlockPool>>> {
         let made = || {
             Arc::new(match used {

@@ -119,7 +119,7 @@ impl VariedGroups {
     /// Returns what the groups are made of in a host array, the first row of which is number `first` of its shard.
     ///
     /// # Errors
-    /// If memory for offsets cannot be had.
+    /// If the allocation of offsets fails.
     pub(super) fn keep(&self, array: &DeviceArray, shard: usize, first: usize) -> Result<Arc<KeptArray>> {
         let parts = self.0.iter().map(|group| group.part_of(array).map(KeptPart::new)).collect::<Result<_>>()?;
         let origin = RowOrigin::Array { shard, first };
@@ -185,7 +185,7 @@ impl VariedGroups {
     /// Copies those of these rows whose arrays are read no more into arrays of their own, so that others are let go of.
     ///
     /// # Errors
-    /// If a row cannot be copied, or memory cannot be had.
+    /// If a row cannot be copied, or an allocation fails.
     pub(super) fn compact<'a>(&self, rows: impl Iterator<Item = &'a mut KeptRow>) -> Result<()> {
         let mut passed: Vec<&mut KeptRow> = Vec::new();
         for row in rows.filter(|row| row.is_passed()) {

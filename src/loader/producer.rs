@@ -89,7 +89,7 @@ impl LaneRows {
     /// Returns the rows of a lane in an epoch.
     ///
     /// # Errors
-    /// When memory cannot be had.
+    /// When an allocation fails.
     pub(super) fn new(
         feed: SourceRows,
         lane: usize,
@@ -153,7 +153,7 @@ impl Producer {
     /// Returns the batches of an epoch after this place, made of these lanes.
     ///
     /// # Errors
-    /// When memory cannot be had.
+    /// When an allocation fails.
     #[allow(clippy::too_many_arguments, reason = "each is kept as it is")]
     pub(super) fn new(
         lanes: BTreeMap<usize, LaneRows>,

@@ -14,7 +14,7 @@ impl RowNumbers {
     /// Returns the numbers from 0 to `count`, that one excluded.
     ///
     /// # Errors
-    /// When memory cannot be had.
+    /// When an allocation fails.
     pub(super) fn below(count: usize) -> Result<Self> {
         match u32::try_from(count) {
             Ok(narrow) => {

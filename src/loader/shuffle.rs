@@ -49,7 +49,7 @@ impl ShuffleBuffer {
     /// Returns a buffer of at most `most` rows, which is 1 or more.
     ///
     /// # Errors
-    /// When memory cannot be had.
+    /// When an allocation fails.
     pub(super) fn new(
         draws: Draws,
         most: usize,

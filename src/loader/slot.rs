@@ -112,7 +112,7 @@ impl Slot {
     /// move.
     ///
     /// # Errors
-    /// When memory cannot be had.
+    /// When an allocation fails.
     pub(super) fn reserve(&mut self, more: usize) -> Result<()> {
         for (block, track) in self.blocks.iter_mut().zip(self.ring.iter()) {
             let needed = block.rows().saturating_add(more);
@@ -154,7 +154,7 @@ impl Slot {
     /// Appends copies of rows of other slots: row r is row r mod 2^shift of slot r / 2^shift.
     ///
     /// # Errors
-    /// If there is no such row, or memory cannot be had.
+    /// If there is no such row, or an allocation fails.
     pub(super) fn gather(&mut self, slots: &mut [Self], shift: u32, rows: &[usize]) -> Result<()> {
         self.reserve(rows.len())?;
         for (group, block) in self.blocks.iter_mut().enumerate() {

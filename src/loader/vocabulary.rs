@@ -87,7 +87,7 @@ impl DistinctValues {
     /// Returns the categories of each column.
     ///
     /// # Errors
-    /// If memory cannot be had.
+    /// If an allocation fails.
     pub fn finish(self) -> Result<Vec<(String, Categories)>> {
         let categories = self.columns.into_iter().map(|column| {
             let mut ints = fallible::collected(column.ints.into_iter().map(Ok))?;

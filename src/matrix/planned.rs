@@ -184,7 +184,7 @@ impl<'a> PlannedMatrix<'a> {
     ///
     /// # Errors
     /// For a null that is refused, a value that a cast cannot take, bytes that are no booleans where no copy is allowed;
-    /// when memory cannot be had.
+    /// when an allocation fails.
     pub(crate) fn run(&mut self, shared: SharedReads<'_>, runner: &Runner<'_>) -> Result<Tensor> {
         self.read_device(shared.facts)?;
         let this = &*self;

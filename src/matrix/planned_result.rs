@@ -91,7 +91,7 @@ impl<'a> PlannedResult<'a> {
     /// The tensor; the last step of columns and of matrices by these.
     ///
     /// # Errors
-    /// For a null that is refused, and a value that a cast cannot take; when memory cannot be had, or a driver fails.
+    /// For a null that is refused, and a value that a cast cannot take; when an allocation fails, or a driver fails.
     pub(crate) fn run(&mut self, shared: SharedReads<'_>, runner: &Runner<'_>) -> Result<Tensor> {
         match self {
             Self::Column(planned) => planned.run(shared, runner),

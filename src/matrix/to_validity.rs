@@ -67,7 +67,7 @@ impl<'a> PlannedValidity<'a> {
     /// The tensor, of the shape of the values: row-major, unless the options of a matrix ask for column-major.
     ///
     /// # Errors
-    /// When memory cannot be had, or a driver fails.
+    /// When an allocation fails, or a driver fails.
     pub(super) fn run(&self) -> Result<Tensor> {
         let Self { plan, elements, readiness } = self;
         let made = SharedReads::default().with_backend(*readiness, |backend| match elements {

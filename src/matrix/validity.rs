@@ -58,7 +58,7 @@ impl DeviceValidity {
     /// Takes bools of the shape `(rows,)`, or of the shape `(rows, columns)`, which a kernel splits into columns.
     ///
     /// # Errors
-    /// If the tensor has another shape or dtype, or is on another device than `values`; if memory cannot be had.
+    /// If the tensor has another shape or dtype, or is on another device than `values`; if an allocation fails.
     pub(super) fn split(valid: &Tensor, values: &Tensor, rows: usize, columns: usize) -> Result<Self> {
         require_validity_on(values.device(), valid)?;
         if valid.ndim() < 2 {
@@ -75,7 +75,7 @@ impl DeviceValidity {
     /// Packs the bools to bits; `None` if there are no rows.
     ///
     /// # Errors
-    /// If memory cannot be had.
+    /// If an allocation fails.
     pub(super) fn pack(&self, rows: usize) -> Result<Option<PackedBits>> {
         let columns = match self {
             Self::Rows(valid) => std::slice::from_ref(valid),

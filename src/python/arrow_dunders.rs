@@ -79,7 +79,7 @@ impl DeviceKeywords {
     /// An array as it is exported: of the type that is requested, where it is requested.
     ///
     /// # Errors
-    /// When it cannot be had so.
+    /// When no cast gives the requested type, or no copy reaches the requested device.
     pub(super) fn apply(&self, array: &DeviceArray, requested: Option<&FieldRef>) -> crate::error::Result<DeviceArray> {
         let target = self.target(array.device());
         let transfer = Transfer::to(target, "requested_device");

@@ -87,7 +87,7 @@ impl Explainable {
     }
 }
 
-/// Whether an object is a list or a tuple of data that can be had again without a query.
+/// Whether an object is a list or a tuple of data that can be read again without a query.
 fn are_at_hand(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     if !object.is_instance_of::<PyList>() && !object.is_instance_of::<PyTuple>() {
         return Ok(false);

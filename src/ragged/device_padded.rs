@@ -165,7 +165,7 @@ impl DevicePadded {
     ///
     /// # Errors
     /// As [`DevicePadded::refuse`]; for rows that lead out of the elements, are refused nulls or too long; for an element that is a
-    /// refused null or does not fit; when memory cannot be had, or the driver fails.
+    /// refused null or does not fit; when an allocation fails, or the driver fails.
     pub(super) fn run(&self) -> Result<(Tensor, Tensor)> {
         self.refuse()?;
         self.make().map_err(|error| error.in_column(self.field.name()))

@@ -83,7 +83,7 @@ impl PlannedPadded {
     /// The matrix, and a bool for each of its items.
     ///
     /// # Errors
-    /// As [`PlannedPadded::refuse`]; for a null element that is refused, and a value that a cast cannot take; when memory cannot be had.
+    /// As [`PlannedPadded::refuse`]; for a null element that is refused, and a value that a cast cannot take; when an allocation fails.
     /// Of a device also as [`PlannedPadded::new`].
     pub(crate) fn run(&self) -> Result<(Tensor, Tensor)> {
         match self {
@@ -103,7 +103,7 @@ impl PlannedPadded {
     /// How many elements of each row are kept; none of a null row.
     ///
     /// # Errors
-    /// When memory cannot be had; of a device, as [`PlannedPadded::run`].
+    /// When an allocation fails; of a device, as [`PlannedPadded::run`].
     pub(crate) fn lengths(&self) -> Result<Tensor> {
         match self {
             Self::Host(rows) => rows.lengths(),

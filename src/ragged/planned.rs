@@ -169,7 +169,7 @@ impl PlannedRagged {
     /// The rows.
     ///
     /// # Errors
-    /// As [`PlannedRagged::refuse`]; for a value that a cast cannot take; when memory cannot be had, or what only the memory of a device
+    /// As [`PlannedRagged::refuse`]; for a value that a cast cannot take; when an allocation fails, or what only the memory of a device
     /// tells is refused.
     pub(crate) fn run(mut self) -> Result<Ragged> {
         self.refuse()?;

@@ -23,8 +23,7 @@ impl Ragged {
     /// from Arrow return to their own type, as long as their elements are what it says.
     ///
     /// # Errors
-    /// When no Arrow type holds the values, a copy is needed and not allowed, strings are not UTF-8 any more, or memory
-    /// cannot be had.
+    /// When no Arrow type holds the values, a copy is needed and not allowed, strings are not UTF-8 any more, or an allocation fails.
     pub fn to_arrow(&self, copy: CopyMode) -> Result<DeviceArray> {
         // Whoever lent the offsets may have changed them since they were checked: a read-only flag binds us alone.
         if [Some(&self.offsets), self.lengths.as_ref(), self.shapes.as_ref()]
@@ -44,7 +43,7 @@ impl Ragged {
     /// that every value must survive.
     ///
     /// # Errors
-    /// When the type cannot be had, or as [`Ragged::to_arrow`].
+    /// When the values cannot be cast to the type, or as [`Ragged::to_arrow`].
     pub fn to_arrow_as(&self, requested: &FieldRef, copy: CopyMode) -> Result<DeviceArray> {
         let array = if is_text(requested.data_type()) && self.holds_bytes() {
             self.check()?;

@@ -69,7 +69,7 @@ pub(crate) fn plan_transfer_unasked(from: Device, to: Device) -> Result<Transfer
     Ok(TransferStep { from, to, path })
 }
 
-/// Returns the error for data that cannot be had on the requested device.
+/// Returns the error for data that no copy takes to the requested device.
 pub(crate) fn elsewhere(own: Device, asked: Device) -> Error {
     let reason = format!("the data is on {own} and was asked for on {asked}, and no copy between these is known here");
     Error::new(ErrorKind::Device, reason)

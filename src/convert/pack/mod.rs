@@ -99,8 +99,8 @@ impl From<Error> for PackRefusal {
 /// Writes the columns' rows from `first` on, as many as `out` has, on this many threads.
 ///
 /// # Errors
-/// The inner error is the value that does not fit in the lowest row, of the first such column. The outer one is memory that
-/// cannot be had.
+/// The inner error is the value that does not fit in the lowest row, of the first such column. The outer one is a
+/// failed allocation.
 ///
 /// # Safety
 /// The clauses, by the names that the functions below call them:

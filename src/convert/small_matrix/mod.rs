@@ -39,7 +39,7 @@ pub(crate) fn is_small(bytes: usize) -> bool {
 /// A small row-major matrix of these columns; `None` where another way has to be taken.
 ///
 /// # Errors
-/// When memory cannot be had.
+/// When an allocation fails.
 pub(crate) fn pack_small(columns: &PlainColumns<'_>) -> Result<Option<Tensor>> {
     let (count, size) = (columns.starts().len(), columns.dtype().itemsize());
     let Some(bytes) = count.checked_mul(size).and_then(|width| width.checked_mul(columns.rows())) else {

@@ -260,7 +260,7 @@ impl ArrayTable {
     /// The array of a tensor; `None` where the library refuses, or makes something else of it.
     ///
     /// # Errors
-    /// When memory cannot be had, or the call was interrupted.
+    /// When an allocation fails, or the call was interrupted.
     #[inline]
     fn make<'py>(&self, py: Python<'py>, tensor: &crate::tensor::Tensor) -> PyResult<Option<Bound<'py, PyAny>>> {
         let offer = Offer::new(tensor)?;

@@ -28,7 +28,7 @@ pub(in crate::python) struct Opened {
 }
 
 impl Opened {
-    /// A stream that can be had again.
+    /// A stream whose source can be opened again.
     pub(in crate::python) fn new(stream: DeviceArrayStream, index: PandasIndex) -> Self {
         Self { stream, index, again: true, is_item_taken: false, is_closed: Arc::default() }
     }
