@@ -1,7 +1,7 @@
 // The kernels: Arrow's layouts to those of tensors and back, on the device.
 //
-// kernels.ptx is what nvrtc makes of this file (`make ptx`). For the simulated driver a C++ compiler makes host functions of it
-// (tests/simulated-kernels), which is why global memory is touched by `load`, `store`, `add` and `lower` alone.
+// nvrtc compiles this file to kernels.ptx (`make ptx`). For the simulated driver a C++ compiler compiles it to host functions
+// (tests/simulated-kernels), so kernels access global memory through `load`, `store`, `add` and `lower` only.
 //
 // Every loop is a grid-stride loop over 64-bit indices: any grid gives the same result. Addresses of values may be misaligned,
 // as Arrow only recommends alignment.
@@ -22,13 +22,13 @@ __device__ void add(u64* to, u64 value) { atomicAdd(to, value); }
 __device__ void lower(u64* to, u64 value) { atomicMin(to, value); }
 #endif
 
-// Threads of a block, in every launch.
+// Threads per block, in every launch.
 #define THREADS 256
-// Bytes of a tile of pack_rows, with what its pitch adds: 64 rows of 64 singles, each with a vector more.
+// Bytes of shared memory for a tile of pack_rows: 64 rows of 64 floats, and a vector of 16 bytes per row as padding.
 #define TILE_BYTES 17408
-// Words that a launch of store_table takes as its parameter.
+// The most words that one launch of store_table stores.
 #define TABLE_WORDS 480
-// Five blocks at once on a multiprocessor: as many registers as keep everything out of memory.
+// Five resident blocks per multiprocessor leave enough registers that no kernel spills.
 #define KERNEL extern "C" __global__ void __launch_bounds__(THREADS, 5)
 #define EACH(index, count) \
     u64 index = blockIdx.x * (u64)blockDim.x + threadIdx.x; index < (count); index += gridDim.x * (u64)blockDim.x
@@ -36,67 +36,67 @@ __device__ void lower(u64* to, u64 value) { atomicMin(to, value); }
 // What the elements of a column are; src/cuda/kernels.rs has the same numbers.
 enum DType {
     BITS, BOOL, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64, FLOAT16, BFLOAT16, FLOAT32, FLOAT64,
-    // As many bytes as an element of the output has, which stay as they are.
+    // Not cast: elements of the output's size, copied unchanged.
     SAME,
-    // Integers that have a scale: they stand for the integer times ten to the power of minus the scale.
+    // Unscaled integers: the value is the integer times ten to the power of minus the scale.
     DECIMAL32, DECIMAL64, DECIMAL128,
 };
 
-// A column's dtype, beside which there are flags, and a scale of 8 bits with a sign above them.
+// The fields of Column::dtype: the dtype in the low bits, flags, and a signed scale of 8 bits above them.
 #define DTYPE_BITS 31
 #define SCALE_SHIFT 8
-// Set if `values` is the address of a Dictionary: the column's elements are the values that codes stand for.
+// Set if `values` is the address of a Dictionary, and the elements are the values that its codes select.
 #define GATHERED 32
-// Set if it is one, and the elements are the codes themselves, which are null where their values are.
+// Set if `values` is the address of a Dictionary, and the elements are its codes, null where the value of the code is null.
 #define CODES 64
-// Set beside GATHERED if a code without a value stands for padding.
+// Set with GATHERED if a code out of range stands for padding.
 #define PADDED 128
 
-// Set beside the dtype of codes that are the ends of runs, the last of whose rows is before them: each run has a value.
+// Set in Dictionary::code_dtype if the codes are run ends: the row after the last one of each run.
 #define RUN_ENDS 32
 
-// The codes of a column, and the values that they count from 0; src/cuda/kernels.rs has the same words.
+// The codes of a column, and the values that they index; src/cuda/kernels.rs has the same words.
 struct Dictionary {
     u64 codes;
-    // The address of the first value: of bits, of the byte that has the column's `value_bit`.
+    // The address of the first value; of bits, of the byte with bit `value_bit` of the column.
     u64 values;
-    // How many values: others are not read.
+    // The number of values; no other is read.
     u64 count;
-    // The address of the byte that has the first bit of the values' bitmap; 0 where no value is null.
+    // The address of the byte with the first bit of the values' bitmap; 0 if no value is null.
     u64 validity;
     u32 validity_bit;
     u32 code_dtype;
-    // The number of the first row, as the ends of runs count it; of padded rows, the bytes of the padding.
+    // With RUN_ENDS, the logical offset of the first row; with PADDED, the bytes of the padding value.
     u64 first;
 };
 
-// Rows of different lengths, which are padded to one; src/cuda/kernels/rows.rs has the same words.
+// Ragged rows that are padded to one length; src/cuda/kernels/rows.rs has the same words.
 struct Rows {
-    // The addresses of the offsets, and of the lengths of list views: 0 where a row ends at the next offset.
+    // The addresses of the offsets and of the sizes of list views; `lengths` is 0 if each row ends at the next offset.
     u64 offsets;
     u64 lengths;
-    // The address of the byte that has the first bit of the rows' bitmap; 0 where no row is null.
+    // The address of the byte with the first bit of the rows' bitmap; 0 if no row is null.
     u64 validity;
     u32 validity_bit;
     u32 flags;
-    // Items of a padded row, and elements of an item.
+    // Items per padded row, and elements per item.
     u64 length;
     u64 per_item;
 };
 
-// The flags of Rows: offsets of 64 bits, padding before the items, and items dropped from the front.
+// The flags of Rows: 64-bit offsets, padding before the items, truncation at the front.
 enum RowFlags { WIDE_OFFSETS = 1, PAD_FRONT = 2, CUT_FRONT = 4 };
 
-// What keep_misfits says of a value that is no value; src/kernels/check.rs has the same.
+// Why keep_misfits kept an element; src/kernels/check.rs has the same values.
 enum Kind { VALUE, CODE, UNSIGNED_CODE, NULL_VALUE, NO_RUN, RUN_END };
 
 // A column of a batch; src/cuda/kernels.rs has the same struct.
 struct Column {
-    // The address of the first element: of bits, of the byte that has the first.
+    // The address of the first element; of bits, of the byte with the first bit.
     u64 values;
-    // The address of the byte that has the first bit of the bitmap; 0 where nothing is null.
+    // The address of the byte with the first bit of the validity bitmap; 0 if no element is null.
     u64 validity;
-    // What is written where a value is null, if `is_filled`; of these, the first bytes that an element has.
+    // If `is_filled`, null elements are written as the first bytes of this, as many as an element has.
     u64 fill[2];
     u32 value_bit;
     u32 validity_bit;
@@ -104,7 +104,7 @@ struct Column {
     u32 is_filled;
 };
 
-// A level of nesting: an element is valid where its bits are set, as many as `group`, which it shares with `repeat` elements.
+// A level of nesting: `repeat` successive elements share `group` bits, and are valid if all of these are set.
 struct Level {
     u64 bitmap;
     u64 first_bit;
@@ -112,40 +112,41 @@ struct Level {
     u64 group;
 };
 
-// Dimensions of a Strided: two of a tile, and others.
+// The most dimensions of a Strided, of which the first two are tiled.
 #define DIMENSIONS 10
-// Elements of a tile of copy_strided, as a power of two, and with what its pitch adds at most.
+// log2 of the elements of a tile of copy_strided, and the most words of shared memory for it, with the padding of its rows.
 #define STRIDED_BITS 10
 #define STRIDED_WORDS 1536
 
-// Elements that lie anywhere, and where each goes; src/cuda/kernels/strided.rs chooses the order, and has the same words. All steps are
-// bytes. Neighbours in the first dimension lie near each other, and so does what is written of them, unless `is_across` is set:
-// then that is so in the second one.
+// A strided source and its copy, with strides in bytes; src/cuda/kernels/strided.rs orders the dimensions, and has the same words. The
+// first dimension has the smallest stride of the source, other than 0. If `is_across`, the second one has a smaller stride in the copy, and
+// tiles are transposed.
 struct Strided {
     u64 extents[DIMENSIONS];
     i64 steps[DIMENSIONS];
     i64 out_steps[DIMENSIONS];
     u32 dimensions;
-    // The logarithm of a tile's extent in the first dimension.
+    // log2 of a tile's extent in the first dimension.
     u32 bits;
     u32 is_across;
-    // The bytes of a word: 1, 2, 4 or 8.
+    // Bytes per word: 1, 2, 4 or 8.
     u32 size;
 };
 
-// What store_table stores: a parameter, so that neither host memory nor a copy is needed; src/cuda/kernels.rs has the same.
+// The words that store_table stores. They are a kernel parameter, so the launch needs no pinned memory and no copy;
+// src/cuda/kernels.rs has the same struct.
 struct Table {
     u64 words[TABLE_WORDS];
 };
 
-// How pack_rows cuts a matrix; src/cuda/kernels.rs chooses it.
+// The tiles of pack_rows, which src/cuda/kernels.rs chooses.
 struct Tile {
-    // The logarithm of the number of rows, at least 5: the rows of a warp are of one column.
+    // log2 of the number of rows, at least 5, so that a warp reads rows of one column.
     u32 row_bits;
     u32 columns;
-    // Elements from a row of the tile to the next.
+    // Elements from one row of the tile to the next, in shared memory.
     u32 pitch;
-    // Whether rows of a tile are whole vectors of 16 bytes, in shared memory and in the output.
+    // Whether each row of a tile is whole, aligned vectors of 16 bytes, in shared memory and in the output.
     u32 is_vectors;
 };
 
@@ -154,7 +155,7 @@ template <class T> struct alignas(16) Vector {
     T lanes[16 / sizeof(T)];
 };
 
-// As many elements as a thread has under way at once: of those of two bytes and less, not as many as a vector has.
+// The elements that a thread loads at once: four of one or two bytes, otherwise a vector of 16 bytes.
 template <class T> struct alignas(sizeof(T) < 4 ? 4 * sizeof(T) : 16) Part {
     static const u32 LENGTH = sizeof(T) < 4 ? 4 : 16 / sizeof(T);
     T lanes[sizeof(T) < 4 ? 4 : 16 / sizeof(T)];
@@ -168,7 +169,7 @@ struct alignas(16) Sixteen {
 
 __device__ bool bit(u64 bitmap, u64 index) { return (load((const u8*)bitmap + (index >> 3)) >> (index & 7)) & 1; }
 
-// `count` bits, at most 16, as the lowest of a word. No byte is read that has none of them.
+// Returns `count` bits, at most 16, in the low bits of a word. Reads no byte without one of them.
 __device__ u32 bits(u64 bitmap, u64 index, u32 count) {
     const u8* bytes = (const u8*)bitmap + (index >> 3);
     u32 first = index & 7, last = first + count;
@@ -178,13 +179,13 @@ __device__ u32 bits(u64 bitmap, u64 index, u32 count) {
     return (word >> first) & ((1u << count) - 1);
 }
 
-// Four bits as four bytes.
+// Spreads four bits to four bytes of 0 or 1.
 __device__ u32 spread(u32 four) { return ((four & 15) * 0x00204081u) & 0x01010101u; }
 
-// 1 in each byte of a word that is not 0.
+// Returns 1 for each byte of the word that is not 0, in that byte.
 __device__ u32 truths(u32 word) { return ((((word & 0x7f7f7f7fu) + 0x7f7f7f7fu) | word) & 0x80808080u) >> 7; }
 
-// As many bits as a word has bytes, set where a byte is not 0: the product moves each byte's lowest bit to the top, apart.
+// Returns a bit for each byte of the word, set if the byte is not 0: the product gathers the lowest bits of the bytes in the top four.
 __device__ u32 truth_bits(u32 word) { return (truths(word) * 0x10204080u) >> 28; }
 
 // ---- Values of any alignment ----
@@ -215,14 +216,14 @@ template <> __device__ Sixteen load_any<Sixteen>(u64 address) {
     return Sixteen{{load_any<u64>(address), load_any<u64>(address + 8)}};
 }
 
-// Whether 16 bytes are read by whole vectors: from an address that is aligned, or if both vectors that they are parts of lie
-// between `first` and `end`, outside of which nothing is read.
+// Whether `load_wide` may read 16 bytes at `from`: the address is aligned, or both aligned vectors around it lie between `first` and
+// `end`.
 __device__ bool is_wide(u64 from, u64 first, u64 end) {
     u64 start = from - from % 16;
     return from == start || (start >= first && start + 32 <= end);
 }
 
-// 16 bytes from an address for which `is_wide` is true.
+// Loads 16 bytes from an address for which `is_wide` is true.
 __device__ Vector<u32> load_wide(u64 from) {
     u32 skipped = from % 16, shift = skipped % 4 * 8;
     const Vector<u32>* start = (const Vector<u32>*)(from - skipped);
@@ -235,7 +236,7 @@ __device__ Vector<u32> load_wide(u64 from) {
         words[lane] = low.lanes[lane];
         words[4 + lane] = high.lanes[lane];
     }
-    // By constants alone, so that the words stay in registers. `skipped` is the same for all threads.
+    // Constant indices keep the words in registers. Threads that read one run of bytes have the same `skipped`, and do not diverge.
     if (skipped & 8) {
 #pragma unroll
         for (u32 lane = 0; lane < 6; lane++) words[lane] = words[lane + 2];
@@ -254,30 +255,31 @@ __device__ Vector<u32> load_wide(u64 from) {
 
 #include "kernel_casts.cuh"
 
-// ---- Elements of columns as they are written ----
+// ---- Elements in the output's dtype ----
 
-// Where the kernels find and report what a whole launch has in common.
+// The parameters that the pack and cast kernels share.
 struct Job {
     const Column* columns;
     u32 count;
     // The dtype of the output.
     u32 to;
-    // For each column the number of its first element that does not fit, if any is lower than what is there.
+    // Per column, the lowest row number of a misfit; kernels only lower it.
     u64* misfits;
-    // The number of the first row of this launch.
+    // The row number of the first row of this launch.
     u64 first;
 };
 
 template <class Word> __device__ Word fill_of(const Column& column) { return *(const Word*)column.fill; }
 
-// Where the value of a row is among those of a dictionary; one of these if there is none, or the ends of runs do not increase.
+// The values of Found::place for an element without a value: its code is out of range, its value is null, the run ends decrease, or
+// it is padding.
 #define OUTSIDE (~(u64)0)
 #define AT_NULL (~(u64)1)
 #define DECREASING (~(u64)2)
 #define PADDING (~(u64)3)
 
 __device__ __noinline__ u64 code_of(u64 codes, u32 dtype, u64 row) {
-    // A negative one is beyond all values.
+    // Sign extension makes a negative code larger than any count.
     switch (dtype) {
         case INT8: return (i64)load((const i8*)codes + row);
         case INT16: return (i64)load_any<i16>(codes + 2 * row);
@@ -289,7 +291,7 @@ __device__ __noinline__ u64 code_of(u64 codes, u32 dtype, u64 row) {
     }
 }
 
-// The number of the run that has a row: a thread also looks whether the run with the row's number ends behind the one before.
+// Returns the run that contains a row. Also validates one run end, that with the row's number, so that the threads together check all.
 __device__ __noinline__ u64 run_of(const Dictionary* dictionary, u64 row) {
     u64 ends = load(&dictionary->codes);
     u32 dtype = load(&dictionary->code_dtype) & ~RUN_ENDS;
@@ -307,14 +309,14 @@ __device__ __noinline__ u64 run_of(const Dictionary* dictionary, u64 row) {
     return low;
 }
 
-// Where an element is that is looked up: among the values, or among the codes if the column is one of these.
+// Where `look_up` found an element: `place` elements after the address `values`, which is that of the codes if CODES is set.
 struct Found {
     u64 values;
     u64 place;
 };
 
 __device__ __noinline__ Found look_up(u64 address, u32 flags, u64 row) {
-    // A word at a time, when it is needed: others would take registers of the kernels that call this.
+    // Members are loaded one by one when needed: a copy of the struct would take registers of every caller.
     const Dictionary* dictionary = (const Dictionary*)address;
     u32 dtype = load(&dictionary->code_dtype);
     u64 code = dtype & RUN_ENDS ? run_of(dictionary, row) : code_of(load(&dictionary->codes), dtype, row);
@@ -326,14 +328,14 @@ __device__ __noinline__ Found look_up(u64 address, u32 flags, u64 row) {
     return {load(&dictionary->values), code};
 }
 
-// One element, cast where CASTS says that columns may need it, and filled where it is null.
+// Returns one element, cast if CASTS and the column's dtype ask for it, and the fill value if it is null.
 template <bool CASTS, class Word> __device__ Word element(const Job& job, const Column& column, u32 number, u64 row) {
     bool is_valid = !column.validity || bit(column.validity, column.validity_bit + row);
     if (!is_valid && column.is_filled) return fill_of<Word>(column);
     u64 values = column.values, place = row;
     if constexpr (CASTS) {
         if (column.dtype & (GATHERED | CODES)) {
-            // Codes under nulls are anything.
+            // Arrow leaves the codes under nulls undefined.
             if (!is_valid) return 0;
             Found found = look_up(values, column.dtype, row);
             if (found.place == AT_NULL && column.is_filled) return fill_of<Word>(column);
@@ -359,8 +361,7 @@ template <bool CASTS, class Word> __device__ Word element(const Job& job, const 
 
 // ---- Column-major ----
 
-// Groups of as many elements as 16 bytes have, so that stores are wide wherever the output begins: the first and the last group
-// may be cut off.
+// Each thread writes groups of 16 aligned bytes of the output; the first and the last group may be partial.
 template <class Word> __device__ void pack_columns(const Job& job, u64 rows, Word* out, u64 stride) {
     const u32 length = Vector<Word>::LENGTH;
     for (u32 number = blockIdx.y; number < job.count; number += gridDim.y) {
@@ -397,7 +398,7 @@ template <class Word> __device__ void pack_columns(const Job& job, u64 rows, Wor
     }
 }
 
-// As above with checked casts, an element at a time: their arithmetic takes longer than their stores.
+// As pack_columns, with checked casts. Stores single elements, because the arithmetic of the casts takes longer than the stores.
 template <class Word> __device__ void cast_columns(const Job& job, u64 rows, Word* out, u64 stride) {
     for (u32 number = blockIdx.y; number < job.count; number += gridDim.y) {
         Column column = load(job.columns + number);
@@ -407,7 +408,7 @@ template <class Word> __device__ void cast_columns(const Job& job, u64 rows, Wor
 
 // ---- Row-major ----
 
-// Writes the elements of a row in as many columns as a part has, none of which is cast.
+// Writes the elements of one row in Part::LENGTH successive columns, without casts.
 template <class Word> __device__ void pack_part(const Job& job, u32 place, u64 row, Part<Word>* slot) {
     const u32 length = Part<Word>::LENGTH;
     u64 values[length];
@@ -420,7 +421,7 @@ template <class Word> __device__ void pack_part(const Job& job, u32 place, u64 r
         is_filled |= column.validity != 0 && column.is_filled != 0;
     }
     Part<Word> part;
-    // The same for all threads of a warp. Loads without a branch between them are under way together.
+    // Uniform within a warp. Loads without a branch between them overlap.
     if (is_aligned) {
 #pragma unroll
         for (u32 lane = 0; lane < length; lane++) part.lanes[lane] = load((const Word*)values[lane]);
@@ -430,7 +431,7 @@ template <class Word> __device__ void pack_part(const Job& job, u32 place, u64 r
     }
     *slot = part;
     if (is_filled) {
-        // Two at a time, in the slot: more would need registers that there are not.
+        // Two at a time, in shared memory: more would spill registers.
 #pragma unroll 2
         for (u32 lane = 0; lane < length; lane++) {
             Column column = load(job.columns + place + lane);
@@ -440,14 +441,14 @@ template <class Word> __device__ void pack_part(const Job& job, u32 place, u64 r
     }
 }
 
-// A tile at a time by way of shared memory, so that both the reads of columns and the writes of rows are of whole lines.
+// Transposes tiles through shared memory, so that both the reads of columns and the writes of rows are coalesced.
 template <bool CASTS, class Word> __device__ void pack_rows(const Job& job, u64 rows, Word* out, u64 stride, Tile tile) {
     const u32 length = Vector<Word>::LENGTH;
     __shared__ Vector<Word> memory[TILE_BYTES / 16];
     Word* shared = (Word*)memory;
     u32 tall = 1u << tile.row_bits, across = (job.count + tile.columns - 1) / tile.columns;
     u64 down = (rows + tall - 1) >> tile.row_bits;
-    // One division for all tiles of a block.
+    // Divides once per block, and steps from tile to tile by additions.
     u64 tile_row = blockIdx.x / across;
     u32 tile_column = blockIdx.x % across;
     while (tile_row < down) {
@@ -455,7 +456,7 @@ template <bool CASTS, class Word> __device__ void pack_rows(const Job& job, u64 
         u32 first_column = tile_column * tile.columns;
         u32 height = (u32)(rows - first_row < tall ? rows - first_row : tall);
         u32 width = job.count - first_column < tile.columns ? job.count - first_column : tile.columns;
-        // Neighbours read neighbours of a column; where rows are vectors, several columns at once.
+        // Neighbouring threads read neighbouring rows of a column; if rows are vectors, a thread reads several columns.
         u32 step = tile.is_vectors && !CASTS ? Part<Word>::LENGTH : 1;
 #pragma unroll 1
         for (u32 index = threadIdx.x; index < (width / step) << tile.row_bits; index += THREADS) {
@@ -478,7 +479,7 @@ template <bool CASTS, class Word> __device__ void pack_rows(const Job& job, u64 
                 store((Vector<Word>*)(target + row * stride + place), *(Vector<Word>*)(shared + row * tile.pitch + place));
             }
         } else if (width == stride && width == tile.pitch && (u64)target % 16 == 0) {
-            // All columns, without gaps here or there: the tile is the image of the output.
+            // The tile has all columns, and neither side has gaps between rows: copy it as one run of bytes.
             u32 words = height * width, vectors = words / length;
             for (u32 index = threadIdx.x; index < vectors; index += THREADS) {
                 store((Vector<Word>*)target + index, memory[index]);
@@ -501,7 +502,7 @@ template <bool CASTS, class Word> __device__ void pack_rows(const Job& job, u64 
     }
 }
 
-// Columns to a column-major matrix, `stride` elements from one to the next; a lone column is a matrix of one.
+// Packs columns into a column-major matrix, `stride` elements from one column to the next.
 #define PACK_COLUMNS(name, pack, Word) \
     KERNEL name(const Column* columns, u32 count, u32 to, u64 rows, Word* out, u64 stride, u64* misfits, u64 first) { \
         pack(Job{columns, count, to, misfits, first}, rows, out, stride); \
@@ -511,13 +512,13 @@ PACK_COLUMNS(pack_columns_2, pack_columns, u16)
 PACK_COLUMNS(pack_columns_4, pack_columns, u32)
 PACK_COLUMNS(pack_columns_8, pack_columns, u64)
 PACK_COLUMNS(pack_columns_16, pack_columns, Sixteen)
-// As above with checked casts: a number out of range is reported.
+// As pack_columns, with checked casts: `misfits` reports values out of range.
 PACK_COLUMNS(cast_columns_1, cast_columns, u8)
 PACK_COLUMNS(cast_columns_2, cast_columns, u16)
 PACK_COLUMNS(cast_columns_4, cast_columns, u32)
 PACK_COLUMNS(cast_columns_8, cast_columns, u64)
 
-// Columns to a row-major matrix, `stride` elements from a row to the next.
+// Packs columns into a row-major matrix, `stride` elements from one row to the next.
 #define PACK_ROWS(name, casts, Word) \
     KERNEL name(const Column* columns, u32 count, u32 to, u64 rows, Word* out, u64 stride, Tile tile, u64* misfits, u64 first) { \
         pack_rows<casts>(Job{columns, count, to, misfits, first}, rows, out, stride, tile); \
@@ -527,21 +528,20 @@ PACK_ROWS(pack_rows_2, false, u16)
 PACK_ROWS(pack_rows_4, false, u32)
 PACK_ROWS(pack_rows_8, false, u64)
 PACK_ROWS(pack_rows_16, false, Sixteen)
-// As above with checked casts.
+// As pack_rows, with checked casts.
 PACK_ROWS(cast_rows_1, true, u8)
 PACK_ROWS(cast_rows_2, true, u16)
 PACK_ROWS(cast_rows_4, true, u32)
 PACK_ROWS(cast_rows_8, true, u64)
 
-// ---- What launches have in common ----
+// ---- Tables, misfits and rows ----
 
-// Writes what a launch is given as its parameter.
+// Stores the words of the parameter.
 KERNEL store_table(const __grid_constant__ Table table, u32 words, u64* out) {
     for (EACH(index, words)) store(out + index, table.words[index]);
 }
 
-// Keeps of each column the first element that does not fit, if it is one of this launch's rows: 32 bytes for each column, the last
-// of them what it is.
+// Copies the first misfit of each column, if it is in a row of this launch, to 32 bytes per column, the last of which is its Kind.
 KERNEL keep_misfits(const Column* columns, u32 count, u64 rows, u64 first, const u64* misfits, u8* values) {
     for (EACH(number, count)) {
         u64 misfit = load(misfits + number);
@@ -556,7 +556,7 @@ KERNEL keep_misfits(const Column* columns, u32 count, u64 rows, u64 first, const
             Found found = look_up(from, column.dtype, row);
             from = found.values;
             place = found.place;
-            // Padding never misfits, so no kernel has sent for its row.
+            // Padding never misfits, so `misfits` has no row of it.
             if (place == AT_NULL || place == PADDING) kind = NULL_VALUE;
             if (place == OUTSIDE) kind = dictionary.code_dtype < UINT8 ? CODE : UNSIGNED_CODE;
             if (place == OUTSIDE && dictionary.code_dtype & RUN_ENDS) kind = NO_RUN;
@@ -574,7 +574,7 @@ KERNEL keep_misfits(const Column* columns, u32 count, u64 rows, u64 first, const
     }
 }
 
-// A row, as its offsets say.
+// A row as its offsets describe it.
 struct Row {
     u64 start;
     u64 length;
@@ -582,7 +582,7 @@ struct Row {
 };
 
 __device__ u64 offset_of(u64 offsets, bool is_wide, u64 row) {
-    // Sign and all: what is negative is above all positions.
+    // Sign extension makes a negative offset larger than any position.
     return is_wide ? load_any<u64>(offsets + 8 * row) : (u64)(i64)load_any<i32>(offsets + 4 * row);
 }
 
@@ -593,7 +593,7 @@ __device__ Row row_of(const Rows& rows, u64 row) {
     return {start, length, rows.validity && !bit(rows.validity, rows.validity_bit + row)};
 }
 
-// The largest of a block's numbers, for its first thread.
+// Returns the largest `own` of a block to its first thread.
 __device__ u64 largest(u64 own) {
     __shared__ u64 numbers[THREADS];
     __syncthreads();
@@ -609,14 +609,14 @@ __device__ u64 largest(u64 own) {
     return numbers[0];
 }
 
-// Lowers five numbers by what rows hold, and writes how many items each keeps: at most `most`, none of a null row. The numbers are the
-// complement of the largest length, the first row that leads out of `items`, the first with more items than `most`, the first null
-// row, and the complement of the largest end. `found` and `kept` are 0 if nobody asks for them.
+// Lowers the five numbers of `found` to what it finds in the rows: the complement of the largest length, the first row whose offsets are
+// out of bounds of `items`, the first row with more items than `most`, the first null row, and the complement of the largest end.
+// Writes to `kept` how many items each row keeps: at most `most`, and none of a null row. Either address may be 0.
 KERNEL measure_rows(const __grid_constant__ Rows rows, u64 count, u64 items, u64 most, u64* found, i64* kept) {
     u64 longest = 0, outside = ~(u64)0, longer = ~(u64)0, null = ~(u64)0, end = 0;
     for (EACH(row, count)) {
         Row own = row_of(rows, row);
-        // Negative numbers are above all items. A thread goes through its rows in ascending order.
+        // Negative numbers exceed `items`, as they are unsigned here. A thread visits its rows in ascending order.
         bool fits = own.start <= items && own.length <= items - own.start;
         if (fits && end < own.start + own.length) end = own.start + own.length;
         if (!fits && outside > row) outside = row;
@@ -638,22 +638,22 @@ KERNEL measure_rows(const __grid_constant__ Rows rows, u64 count, u64 items, u64
     if (threadIdx.x == 0 && end != 0) lower(found + 4, ~end);
 }
 
-// Writes where each element of padded rows is among the elements of all items, of which there are `limit`: as codes of 32 or of 64 bits,
-// all ones where there is padding. Writes also a bool for each, true where its bit is set. Addresses are 0 of what nobody asks for.
+// Writes for each element of the padded rows its index among the `limit` elements of all items, as a code of 32 or 64 bits, all ones for
+// padding. Writes a bool for each to `mask`, true if the element exists and is valid. Each address may be 0.
 KERNEL place_rows(
     const __grid_constant__ Rows rows, u64 count, u64 limit, u64 validity, u64 first_bit, u32* narrow, u64* wide, u8* mask
 ) {
     u64 per_item = rows.per_item, width = rows.length * per_item;
     u64 step = gridDim.x * (u64)blockDim.x, index = blockIdx.x * (u64)blockDim.x + threadIdx.x;
-    // Two divisions for all that a thread writes.
+    // Divides once per thread, and steps from element to element by additions.
     u64 row = index / width, place = index % width, rows_on = step / width, places_on = step % width;
     for (; index < count; index += step) {
         Row own = row_of(rows, row);
-        // measure_rows has refused negative numbers.
+        // The host has refused the negative lengths that measure_rows found; only memory that changed since has one.
         if (own.is_null || (i64)own.length < 0) own.length = 0;
         u64 shown = own.length < rows.length ? own.length : rows.length;
         if (rows.flags & CUT_FRONT) own.start += own.length - shown;
-        // Elements from the first one that is shown on.
+        // The position of the row's first element in the padded row.
         u64 first = rows.flags & PAD_FRONT ? (rows.length - shown) * per_item : 0;
         u64 code = ~(u64)0;
         if (place >= first && place - first < shown * per_item) {
@@ -672,13 +672,13 @@ KERNEL place_rows(
     }
 }
 
-// Rows of so many bytes, one after the other, to where each is `stride` bytes from the one before. A thread writes the part of a row that
-// is in one vector of the output.
+// Copies contiguous rows of `width` bytes to rows that start `stride` bytes apart. A thread writes the part of a row that lies in one
+// aligned vector of the output.
 KERNEL spread_rows(const u8* from, u64 rows, u64 width, u8* out, u64 stride) {
-    // A row may begin and end inside a vector.
+    // A row may begin and end inside a vector, which makes two partial groups.
     u64 groups = width / 16 + 2, step = gridDim.x * (u64)blockDim.x;
     u64 thread = blockIdx.x * (u64)blockDim.x + threadIdx.x;
-    // Two divisions for all that a thread writes.
+    // Divides once per thread, and steps from element to element by additions.
     u64 row = thread / groups, group = thread % groups, rows_on = step / groups, groups_on = step % groups;
     u64 first = (u64)from, end = first + rows * width;
     while (row < rows) {
@@ -721,14 +721,14 @@ __device__ void store_word(u64 to, u32 size, u64 word) {
     }
 }
 
-// Copies words from where they lie to where they go, a tile of two dimensions a block: threads read neighbours, and write neighbours,
-// by way of shared memory where these differ.
+// Copies strided words, one two-dimensional tile per block. Neighbouring threads read neighbouring words and write neighbouring words; if
+// `is_across`, the tile is transposed in shared memory for that.
 KERNEL copy_strided(const __grid_constant__ Strided shape, u32 tiles, u64 from, u64 out) {
     __shared__ u64 tile[STRIDED_WORDS];
     const u32 parts = (1 << STRIDED_BITS) / THREADS;
     u32 bits = shape.bits, row_bits = STRIDED_BITS - bits, pitch = (1 << bits) | 1;
     for (u64 number = blockIdx.x; number < tiles; number += gridDim.x) {
-        // Divisions of 32 bits: those of 64 take several times as long.
+        // 32-bit divisions: 64-bit ones take several times as long.
         u32 rest = (u32)number;
         u64 source = from, target = out, columns = 0, rows = 0;
 #pragma unroll 1
@@ -772,14 +772,14 @@ KERNEL copy_strided(const __grid_constant__ Strided shape, u32 tiles, u64 from, 
                 store_word(target + x * shape.out_steps[0] + y * shape.out_steps[1], shape.size, words[part]);
             }
         }
-        // The next tile is where this one was.
+        // All threads have read the tile before the next one overwrites it.
         if (shape.is_across) __syncthreads();
     }
 }
 
 // ---- Bits and bytes ----
 
-// A byte, 0 or 1, for each bit: DLPack's bools are bytes. A thread writes 16 of them at once.
+// Unpacks bits to bytes of 0 or 1, as DLPack's bools are bytes. A thread writes 16 of them at once.
 KERNEL unpack_bits(const u8* bitmap, u64 first_bit, u64 count, u8* out) {
     u32 before = (u64)out % 16;
     for (EACH(group, (count + before + 15) / 16)) {
@@ -797,8 +797,8 @@ KERNEL unpack_bits(const u8* bitmap, u64 first_bit, u64 count, u8* out) {
     }
 }
 
-// A bit for each byte, set where it is not 0: Arrow's booleans are bits. What is left of the last byte is 0. A thread reads 16
-// bytes at once, so that enough of them are under way, and writes two.
+// Packs bytes to bits, set if the byte is not 0, as Arrow's booleans are bits. The unused bits of the last byte are 0. A thread reads 16
+// bytes at once, to keep enough loads in flight, and writes two.
 KERNEL pack_bits(const u8* bytes, u64 count, u8* out) {
     bool is_even = (u64)out % 2 == 0;
     u64 first = (u64)bytes;
@@ -824,15 +824,15 @@ KERNEL pack_bits(const u8* bytes, u64 count, u8* out) {
     }
 }
 
-// Adds for each bitmap of a table how many of its bits are not set to its number: whether there is any decides about an error or
-// a copy. A bitmap has three words: its address, its first bit and how many bits it has. One atomic a block.
+// Adds to `nulls`, for each bitmap of the table, the number of its bits that are not set. A bitmap has three words: its address, its
+// first bit, and its number of bits. Each block does one atomic addition.
 KERNEL count_nulls(const __grid_constant__ Table bitmaps, u64* nulls) {
     __shared__ u64 sums[THREADS];
     u64 bitmap = bitmaps.words[3 * blockIdx.y], first_bit = bitmaps.words[3 * blockIdx.y + 1];
     u64 count = bitmaps.words[3 * blockIdx.y + 2];
     u64 first = bitmap + first_bit / 8, last = bitmap + (first_bit + count + 7) / 8;
     u64 start = first - first % 16, set = 0;
-    // Without bits there may be no byte either.
+    // An empty bitmap may have no memory.
     for (EACH(group, count == 0 ? 0 : (last - start + 15) / 16)) {
         u64 from = start + 16 * group;
         u64 low = (from - bitmap) * 8;
@@ -857,12 +857,13 @@ KERNEL count_nulls(const __grid_constant__ Table bitmaps, u64* nulls) {
         if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
         __syncthreads();
     }
-    // The first block adds what all should have.
+    // The first block adds the number of bits, and every block subtracts the set bits that it counted.
     u64 found = (blockIdx.x == 0 ? count : 0) - sums[0];
     if (threadIdx.x == 0 && found != 0) add(nulls + blockIdx.y, found);
 }
 
-// The bitmaps of all levels as one, a bit an element: what is null at any level is. What is left of the last byte is 0.
+// Joins the bitmaps of all levels into one with a bit per element, set if the element is valid at every level. The unused bits of the
+// last byte are 0.
 KERNEL join_validity(const Level* levels, u32 level_count, u64 elements, u8* out) {
     for (EACH(byte, (elements + 7) / 8)) {
         u32 word = 0;
@@ -880,7 +881,7 @@ KERNEL join_validity(const Level* levels, u32 level_count, u64 elements, u8* out
     }
 }
 
-// Writes a value where the bit is not set: the bytes under a null are anything. In place; what is valid is not touched.
+// Overwrites null elements with `fill`, in place, as Arrow leaves the bytes under nulls undefined. Does not touch valid elements.
 template <class Word> __device__ void fill_nulls(Word* values, const u8* validity, u64 first_bit, u64 count, Word fill) {
     for (EACH(index, count)) {
         if (!bit((u64)validity, first_bit + index)) store(values + index, fill);
@@ -897,7 +898,7 @@ FILL_NULLS(fill_nulls_4, u32, (u32)low)
 FILL_NULLS(fill_nulls_8, u64, low)
 FILL_NULLS(fill_nulls_16, Sixteen, (Sixteen{{low, high}}))
 
-// Lowers `found` to the number of the first byte that is neither 0 nor 1: without one, a column of arrow.bool8 is a view.
+// Lowers `found` to the index of the first byte that is neither 0 nor 1: a column of arrow.bool8 without one can be a view.
 KERNEL find_no_bool(const u8* bytes, u64 count, u64* found) {
     u32 before = (u64)bytes % 16;
     for (EACH(group, (count + before + 15) / 16)) {
@@ -917,7 +918,7 @@ KERNEL find_no_bool(const u8* bytes, u64 count, u64* found) {
     }
 }
 
-// Bytes as bools: any but 0 is true, and DLPack's consumers take only 1 for it.
+// Writes bytes as bools of 0 or 1: in arrow.bool8 every byte but 0 is true, and consumers of DLPack expect 1.
 KERNEL normalise_bools(const u8* bytes, u64 count, u8* out) {
     u32 before = (u64)out % 16;
     for (EACH(group, (count + before + 15) / 16)) {
