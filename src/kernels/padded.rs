@@ -1,5 +1,5 @@
-//! Pads rows of different lengths on their device: measures them, places the elements of their items, and packs these by the kernels
-//! for columns.
+//! Pads ragged rows on their device: one kernel measures the rows, one writes the index of each padded element, and the kernels for
+//! columns gather the elements by these indices.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,30 +13,31 @@ use crate::spec::{Side, Spec};
 use crate::stream_order::{self, Readiness, Wait, allocate, allocate_scratch};
 use crate::transfer::{OwnBuffer, device_address, host_address, numbers_by, written};
 
-/// The rows of a chunk in device memory.
+/// The ragged rows of a chunk in device memory.
 #[derive(Clone, Debug)]
 pub(crate) struct PaddedRows {
     pub(crate) count: usize,
-    /// The bytes of the offsets, and of the lengths of list views.
+    /// The addresses of the offsets, and of the sizes of list views.
     pub(crate) offsets: Range<usize>,
     pub(crate) lengths: Option<Range<usize>>,
-    /// Whether these have 64 bits.
+    /// Whether offsets and sizes have 64 bits.
     pub(crate) is_wide: bool,
     /// Which rows are valid; `None` if all are.
     pub(crate) validity: Option<BitRange>,
-    /// How many items there are; `None` if only the offsets tell.
+    /// The number of items; `None` if it has to be read from the offsets.
     pub(crate) items: Option<usize>,
 }
 
-/// What rows hold, as far as the host has to know.
+/// What [`measure`] finds in the rows of a chunk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Measured {
-    /// The largest length of a valid row, and the largest end of any.
+    /// The largest length of a valid row.
     pub(crate) longest: usize,
+    /// The largest end of a row, as a number of items.
     pub(crate) end: usize,
-    /// The first row that leads out of the items, or whose offsets decrease.
+    /// The first row whose offsets are out of bounds or decrease.
     pub(crate) outside: Option<usize>,
-    /// The first valid row with more items than are allowed.
+    /// The first valid row with more items than the limit.
     pub(crate) longer: Option<usize>,
     /// The first null row.
     pub(crate) null: Option<usize>,
@@ -46,16 +47,17 @@ pub(crate) struct Measured {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Padding<'a> {
     pub(crate) spec: &'a Spec,
-    /// Items of each row.
+    /// Items per padded row.
     pub(crate) length: usize,
-    /// The bytes of an element of the padding.
+    /// The bytes of the padding value.
     pub(crate) value: &'a [u8],
-    /// On which side the padding goes, and from which items are dropped.
+    /// The side that is padded.
     pub(crate) side: Side,
+    /// The side that is truncated.
     pub(crate) truncate: Side,
 }
 
-/// Returns whether kernels pad items of a spec: those of at most 8 bytes that are read as they are stored.
+/// Returns whether kernels pad the items of a spec: elements of at most 8 bytes, which are neither decoded nor codes.
 pub(crate) fn has_padding_kernel(spec: &Spec) -> bool {
     spec.decoded().is_none() && !spec.has_codes() && spec.dtype().itemsize() <= 8 && column_type(spec).is_some()
 }
@@ -74,7 +76,7 @@ impl PaddedRows {
     }
 }
 
-/// Returns what the rows of each chunk hold. `most`: the items that a row may have. The host waits once.
+/// Measures the rows of each chunk, of which each may have `most` items. The host waits once.
 ///
 /// # Errors
 /// As [`pack`].
@@ -86,13 +88,13 @@ pub(crate) fn measure(readiness: &Readiness, chunks: &[PaddedRows], most: Option
     let current = stream_order::enter(readiness.device())?;
     chunks.iter().try_for_each(|chunk| chunk.check(readiness, &current))?;
     let most = most.map_or(u64::MAX, |most| most as u64);
-    // As many as are read at once.
+    // One host read takes as many chunks as a page-locked block has room for.
     let parts = chunks.chunks(PinnedBlock::BYTES / size_of::<u64>() / NUMBERS);
     let measured = parts.map(|part| measure_part(readiness, &current, part, most)).collect::<Result<Vec<_>>>()?;
     Ok(measured.into_iter().flatten().collect())
 }
 
-/// As [`measure`], of chunks that were checked, and whose numbers fit in a page-locked block.
+/// As [`measure`], for chunks that were checked, and whose numbers fit in a page-locked block.
 fn measure_part(readiness: &Readiness, current: &Current, chunks: &[PaddedRows], most: u64) -> Result<Vec<Measured>> {
     const NUMBERS: usize = KernelRows::NUMBERS;
     let count = chunks.len().checked_mul(NUMBERS).ok_or_else(too_large)?;
@@ -100,7 +102,8 @@ fn measure_part(readiness: &Readiness, current: &Current, chunks: &[PaddedRows],
         chunks.iter().enumerate().try_for_each(|(number, chunk)| {
             let found = Some(found + (number * NUMBERS * size_of::<u64>()) as u64);
             let (rows, items) = (chunk.kernel_rows()?, chunk.items.map_or(i64::MAX as u64, |items| items as u64));
-            // SAFETY: what the rows name was just checked, and is released behind the kernel; the numbers are those of the chunk.
+            // SAFETY: `measure` has checked the addresses of the rows, whose memory is freed behind the kernel in stream order; `found` has
+            // room for the numbers of every chunk.
             unsafe { current.measure_rows(&rows, chunk.count as u64, (items, most), (found, None), stream) }
         })
     };
@@ -118,7 +121,7 @@ fn measure_part(readiness: &Readiness, current: &Current, chunks: &[PaddedRows],
     Ok(numbers.iter().map(measured).collect())
 }
 
-/// Returns how many items each row of all chunks keeps, an int64 each, of at most `most`.
+/// Returns the number of items that each row keeps, at most `most`, as an int64 per row of all chunks.
 ///
 /// # Errors
 /// As [`pack`].
@@ -133,18 +136,19 @@ pub(crate) fn kept_lengths(readiness: &Readiness, chunks: &[PaddedRows], most: u
     let started = chunks.iter().try_for_each(|chunk| {
         let (rows, items) = (chunk.kernel_rows()?, chunk.items.map_or(i64::MAX as u64, |items| items as u64));
         let limits = (items, most as u64);
-        // SAFETY: what the rows name was just checked, and is released behind the kernel; the output has room for all chunks.
+        // SAFETY: `check` has checked the addresses of the rows, whose memory is freed behind the kernel in stream order; the output has
+        // room for a number per row of all chunks.
         unsafe { current.measure_rows(&rows, chunk.count as u64, limits, (None, Some(out)), stream) }?;
         out += (chunk.count * size_of::<i64>()) as u64;
         Ok(())
     });
-    // Also after an error, because started work reads the rows.
+    // Recorded after an error as well: kernels that were launched read the rows.
     let used = readiness.used_by(&current, stream);
     started.and(used)?;
     made(&current, buffer, stream)
 }
 
-/// Writes padded rows: the elements, and a bool for each item. `chunks`: the rows, which were measured, and their items.
+/// Returns the elements of padded rows, and a bool for each item, true where it is valid. `chunks` are measured rows with their items.
 ///
 /// # Errors
 /// As [`pack`].
@@ -174,34 +178,34 @@ pub(crate) fn pad(
             placer.place(&rows, source).map(|source| vec![source])
         })
         .collect::<Result<Vec<_>>>();
-    // Also after an error, because started work reads the rows.
+    // Recorded after an error as well: kernels that were launched read the rows.
     let used = readiness.used_by(&current, stream);
     let placed = placed.and_then(|placed| used.map(|()| placed))?;
     let shape = Shape { rows: elements, columns: 1, dtype: padding.spec.dtype(), is_row_major: false };
     let values = pack(readiness, &placed, shape)?;
-    // Freed behind the kernels that read it.
+    // Freed behind the kernels that read it, in stream order.
     drop(placer.scratch);
     Ok((values, made(&current, mask, stream)?))
 }
 
-/// Launches the kernels that place the elements of padded rows.
+/// Launches the kernels that write the indices of padded elements.
 struct Placer<'a> {
     current: &'a Current,
     stream: Stream,
     padding: Padding<'a>,
-    /// Where the bools of the next chunk go.
+    /// The address of the next chunk's bools.
     mask: u64,
     scratch: Vec<DeviceBuffer>,
 }
 
 impl Placer<'_> {
-    /// Returns the items of a chunk of some rows as the source of padded rows.
+    /// Writes the indices of a chunk with rows, and returns the source that gathers its items by them.
     fn place(&mut self, chunk: &PaddedRows, source: KernelSource) -> Result<KernelSource> {
         let Padding { spec, length, value, side, truncate } = self.padding;
         let (current, stream, per_item) = (self.current, self.stream, spec.row_elements());
         let items = chunk.count.checked_mul(length).ok_or_else(too_large)?;
         let elements = items.checked_mul(per_item).ok_or_else(too_large)?;
-        // Items without elements have no bounds: all that a row shows are there.
+        // Items without elements need no memory, so every index of one is in bounds.
         let item_count = source.elements.checked_div(per_item);
         let whole = self.joined(source.levels.clone(), source.elements)?;
         let of_items = match item_count {
@@ -209,7 +213,7 @@ impl Placer<'_> {
             Some(count) => self.joined(of_items(&source.levels, per_item), count)?,
             None => None,
         };
-        // All ones is no place.
+        // All ones stands for padding.
         let is_narrow = u32::try_from(source.elements).is_ok_and(|count| count < u32::MAX);
         let code_type = if is_narrow { ColumnType::UInt32 } else { ColumnType::UInt64 };
         let bytes = elements.checked_mul(if is_narrow { 4 } else { 8 }).ok_or_else(too_large)?;
@@ -225,14 +229,14 @@ impl Placer<'_> {
             wide: (!is_narrow).then_some(places),
             mask: (per_item == 1).then_some(self.mask),
         };
-        // SAFETY: `pad` has checked what the rows and the bits name, which is released behind the kernel; the scratch memory has room for
-        // the places of all elements, and the mask for the items of all chunks.
+        // SAFETY: `pad` has checked the addresses of rows and bitmaps, whose memory is freed behind the kernel in stream order; the scratch
+        // memory has room for an index per element, and the mask for a bool per item of all chunks.
         unsafe { current.place_rows(&rows(per_item), elements as u64, &own, stream) }?;
         if per_item != 1 {
             let (limit, validity) = (item_count.map_or(u64::MAX, |count| count as u64), of_items.map(device));
             let mask = PlacedElements { limit, validity, mask: Some(self.mask), ..PlacedElements::default() };
-            // SAFETY: `pad` has checked what the rows and the bits name, which is released behind the kernel; the mask has room for the items
-            // of all chunks.
+            // SAFETY: `pad` has checked the addresses of rows and bitmaps, whose memory is freed behind the kernel in stream order; the mask
+            // has room for a bool per item of all chunks.
             unsafe { current.place_rows(&rows(1), items as u64, &mask, stream) }?;
         }
         self.mask += items as u64;
@@ -244,7 +248,7 @@ impl Placer<'_> {
         Ok(source.filled_with(fill, spec).padded(places, elements, whole, word))
     }
 
-    /// Returns where a bit for each of `elements` is, set where the bits of all levels are; `None` if all are valid.
+    /// Returns a bitmap with a bit for each of `elements`, set if the element is valid at every level; `None` without levels.
     fn joined(&mut self, levels: Vec<BitmapLevel>, elements: usize) -> Result<Option<BitRange>> {
         match levels.as_slice() {
             [] => return Ok(None),
@@ -270,7 +274,7 @@ impl Placer<'_> {
         Ok(Some(BitRange { start: host_address(out)?, first_bit: 0, count: elements }))
     }
 
-    /// Returns the address of scratch memory that is freed with this.
+    /// Allocates scratch memory that is freed with this.
     fn allocate(&mut self, bytes: usize) -> Result<u64> {
         let buffer = allocate_scratch(self.current, bytes.max(1), self.stream)?;
         let start = buffer.start();
@@ -279,11 +283,11 @@ impl Placer<'_> {
     }
 }
 
-/// The levels of elements as levels of items of so many elements each: an item is valid where all of its elements are.
+/// Returns the levels of items with `per_item` elements each: an item is valid if all of its elements are.
 fn of_items(levels: &[BitmapLevel], per_item: usize) -> Vec<BitmapLevel> {
     let of_item = |level: &BitmapLevel| {
         let (repeat, group) = match level.repeat.checked_div(per_item) {
-            // One of them divides the other: levels are lists of one length in lists of one length.
+            // One of them divides the other, because levels are nested fixed-size lists.
             Some(repeat) if repeat > 0 => (repeat, level.group),
             _ => (1, per_item.checked_div(level.repeat).unwrap_or(1).saturating_mul(level.group)),
         };
@@ -292,7 +296,7 @@ fn of_items(levels: &[BitmapLevel], per_item: usize) -> Vec<BitmapLevel> {
     levels.iter().map(of_item).collect()
 }
 
-/// Our memory that launched kernels write.
+/// Returns our memory, which launched kernels write.
 fn made(current: &Current, buffer: DeviceBuffer, stream: Stream) -> Result<Written> {
     let readiness = written(device_of(current), current, stream, Wait::KernelWritten)?;
     let data = std::ptr::without_provenance_mut(host_address(buffer.start())?);

@@ -1,16 +1,17 @@
-//! What did Python code answer, and what ended the question instead?
+//! Which exceptions of Python code mean "no", and which must reach the caller?
 //!
-//! A signal's handler runs within whatever Python code runs, and what it raises, such as `KeyboardInterrupt`, is no answer.
+//! Python runs signal handlers between the bytecodes of whatever code runs, so any call may raise `KeyboardInterrupt`, which must not be
+//! taken for an answer.
 
 use pyo3::PyTypeInfo;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFloat, PyInt, PyMapping, PyString};
 
-/// The answer; `None` where Python code raised an `Exception` instead.
+/// Returns the result of Python code; `None` if it raised a subclass of `Exception`.
 ///
 /// # Errors
-/// Exceptions that are no `Exception`: those that end a program, such as `KeyboardInterrupt`.
+/// Any other `BaseException`, such as `KeyboardInterrupt` and `SystemExit`.
 pub(super) fn answer<T>(py: Python<'_>, result: PyResult<T>) -> PyResult<Option<T>> {
     match result {
         Ok(answer) => Ok(Some(answer)),
@@ -19,7 +20,7 @@ pub(super) fn answer<T>(py: Python<'_>, result: PyResult<T>) -> PyResult<Option<
     }
 }
 
-/// The `str()` or `repr()` of an object, for the text of an error.
+/// Returns the `str()` or `repr()` of an object, for the text of an error; `"something else"` if that raised a subclass of `Exception`.
 ///
 /// # Errors
 /// As [`answer`].
@@ -27,7 +28,7 @@ pub(super) fn text(py: Python<'_>, asked: PyResult<Bound<'_, PyString>>) -> PyRe
     Ok(answer(py, asked)?.map_or_else(|| "something else".to_owned(), |text| text.to_string()))
 }
 
-/// The error that `told` makes of such a text; what ended the question, if something did.
+/// Returns the error that `told` makes of the text of [`text`], or the error of [`text`].
 pub(super) fn error_about(
     py: Python<'_>,
     asked: PyResult<Bound<'_, PyString>>,
@@ -36,15 +37,15 @@ pub(super) fn error_about(
     text(py, asked).map_or_else(|ended| ended, told)
 }
 
-/// Whether an object is a mapping. A cast to [`PyMapping`] takes an exception for "no".
+/// Whether an object is a mapping. Unlike a cast to [`PyMapping`], it returns exceptions of the check.
 ///
 /// # Errors
-/// What asking raises.
+/// What `isinstance(object, Mapping)` raises.
 pub(super) fn is_mapping(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     if object.is_instance_of::<PyDict>() {
         return Ok(true);
     }
-    // By far the most of the others are these, and the question is one for Python code.
+    // Nearly all other objects are of these types, and `isinstance` with an abstract class runs Python code.
     if object.is_instance_of::<PyString>() || object.is_instance_of::<PyInt>() || object.is_instance_of::<PyFloat>() {
         return Ok(false);
     }

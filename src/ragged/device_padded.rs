@@ -1,4 +1,4 @@
-//! [`DevicePadded`]: lists and strings on a device that kernels pad. The host reads how long the rows are, and no offset.
+//! [`DevicePadded`]: lists and strings that kernels pad on their device. The host reads the measured lengths, and no offsets.
 
 use std::fmt;
 use std::ops::Range;
@@ -35,7 +35,7 @@ const LENGTHS_READ: &str = "the length of the longest row is read, and whether e
 /// What it waits for at the end.
 const VALUES_READ: &str = "whether every value fits, and none that is shown is a refused null, is read";
 
-/// Padded rows on a device. None of its memory is read before they are made.
+/// The plan of padded rows on a device. Planning reads no memory of the device.
 pub(crate) struct DevicePadded {
     field: FieldRef,
     spec: Spec,
@@ -45,25 +45,25 @@ pub(crate) struct DevicePadded {
     device: Device,
     chunks: Vec<PaddedChunk>,
     rows: usize,
-    /// Why they cannot be made, as far as the arrays tell.
+    /// The copy that is refused, as far as the arrays tell.
     refused: Option<Error>,
-    /// What the host has read of them.
+    /// The measured rows, once the host has read them.
     read: OnceLock<ReadRows>,
 }
 
-/// A chunk with rows.
+/// A chunk that is not empty.
 struct PaddedChunk {
     array: DeviceArray,
     ints: (DeviceInts, Option<DeviceInts>),
     rows: PaddedRows,
 }
 
-/// What only memory tells of rows.
+/// What the host reads from the device about all rows.
 struct ReadRows {
     readiness: Readiness,
-    /// Items of each padded row.
+    /// Items per padded row.
     length: usize,
-    /// The rows, whose items are counted.
+    /// The rows of each chunk, with the number of their items.
     rows: Vec<PaddedRows>,
 }
 
@@ -77,7 +77,7 @@ impl DevicePadded {
     /// Plans chunks, at least one of which is on a device.
     ///
     /// # Errors
-    /// What no data could make possible; for types that kernels do not pad.
+    /// If rows of this type cannot be padded so, whatever the data; for types that no kernel pads.
     pub(super) fn new(field: &FieldRef, chunks: &[DeviceArray], pad: Pad, options: &Options) -> Result<Self> {
         let (spec, padding) = item_spec(field, pad, options)?;
         parts(field, chunks)?;
@@ -110,10 +110,10 @@ impl DevicePadded {
         self.refused.clone().map_or(Ok(()), |error| Err(error.in_column(self.field.name())))
     }
 
-    /// What will be done to the matrix, and to its validity: exactly, where the length of the rows is given.
+    /// Returns the plans of the matrix and of its validity; with a given length of the rows, including their bytes.
     ///
     /// # Errors
-    /// If the result is larger than memory can be.
+    /// If the result is larger than the address space.
     pub(super) fn parts(&self) -> Result<Vec<Part>> {
         let mut parts = self.parts_of_type();
         if let (Some(length), [matrix, flags]) = (self.pad.length, parts.as_mut_slice()) {
@@ -123,7 +123,7 @@ impl DevicePadded {
             matrix.plan =
                 Plan { bytes: plan.bytes.saturating_sub(own.bytes), placement: matrix.plan.placement, ..plan };
             flags.plan = Plan { placement: flags.plan.placement, ..own };
-            // The steps are decided, and what values refuse is not: the host has read none.
+            // The steps are decided. Whether values are refused is not, because the host has read none.
             for part in [matrix, flags] {
                 let steps = part.plan.steps.iter().map(|step| step.action.to_string()).collect();
                 part.undecided = part.undecided.take().map(|undecided| Undecided { steps, ..undecided });
@@ -138,7 +138,7 @@ impl DevicePadded {
         Ok(parts)
     }
 
-    /// What would be done to any rows of this type.
+    /// Plans any rows of this type on this device.
     pub(super) fn parts_of_type(&self) -> Vec<Part> {
         let parts = plan_schema(&self.field, &self.spec, self.pad, &self.options);
         let mut parts: Vec<_> = parts.into_iter().map(|part| part.by_kernels(self.device)).collect();
@@ -149,29 +149,29 @@ impl DevicePadded {
         parts
     }
 
-    /// Whether the host reads what kernels find of the elements, as far as the type tells.
+    /// Whether the host may wait for checks of the elements, as far as the type tells.
     fn is_checked(&self) -> bool {
         is_checked(&self.spec) || (self.spec.nulls() == Nulls::Refused && crate::spec::may_be_null(self.spec.field()))
     }
 
-    /// What will be done to count the elements of each row.
+    /// Returns the plan that counts the elements of each row.
     pub(super) fn lengths_part(&self) -> Part {
         let (counted, copy) = ((DType::Int64, self.rows), CopyMode::IfNeeded);
         let part = Part::new("lengths", &self.field, counted, [Action::CountLengths], copy).by_kernels(self.device);
         Part { error: self.refuse().err(), ..part }
     }
 
-    /// The matrix, and a bool for each of its items.
+    /// Returns the matrix, and a bool for each of its items, true where it is valid.
     ///
     /// # Errors
-    /// As [`DevicePadded::refuse`]; for rows that lead out of the elements, are refused nulls or too long; for an element that is a
-    /// refused null or does not fit; when an allocation fails, or the driver fails.
+    /// As [`DevicePadded::refuse`]; for a row that is out of bounds, too long, or a refused null; for an element that is a refused null or
+    /// does not fit; when an allocation or the driver fails.
     pub(super) fn run(&self) -> Result<(Tensor, Tensor)> {
         self.refuse()?;
         self.make().map_err(|error| error.in_column(self.field.name()))
     }
 
-    /// How many elements of each row are kept; none of a null row.
+    /// Returns how many elements each row keeps; a null row keeps none.
     ///
     /// # Errors
     /// As [`DevicePadded::run`].
@@ -200,7 +200,7 @@ impl DevicePadded {
             let padded = || needs_copy(self.device, &Action::Pad { length: Some(length) }.to_string());
             sources.push((rows.clone(), source.ok_or_else(padded)?));
         }
-        // Rows that are too long are refused, unless a side is named.
+        // Without `truncate`, rows that are too long were refused, so the side does not matter.
         let (side, truncate) = (self.pad.side, self.pad.truncate.unwrap_or(Side::Right));
         let padding = Padding { spec, length, value: self.padding.bytes(), side, truncate };
         let (mut values, mask) = pad(readiness, sources, padding)?;
@@ -217,7 +217,7 @@ impl DevicePadded {
         Ok((values, mask.tensor(DType::Bool, (shape, strides), None)?))
     }
 
-    /// The error of an item of padded rows as that of its row.
+    /// Returns the error of a padded item as that of its row.
     fn at_row(&self, error: Error, length: usize) -> Error {
         let row = error.row().map(|item| item.checked_div(length).unwrap_or(0));
         let error = if error.kind() == ErrorKind::Null { null_item(&self.spec) } else { error };
@@ -227,7 +227,7 @@ impl DevicePadded {
         }
     }
 
-    /// What the host has read of the rows, by one wait.
+    /// Returns the measured rows, for which the host waits once.
     fn read(&self) -> Result<&ReadRows> {
         if let Some(read) = self.read.get() {
             return Ok(read);
@@ -252,7 +252,7 @@ impl DevicePadded {
         Ok(ReadRows { readiness, length: self.pad.length_of(longest)?, rows })
     }
 
-    /// Refuses rows as the host does: first those that lead out of the elements, then nulls and those that are too long, in order.
+    /// Refuses rows in the same order as padding on the host: first those out of bounds, then nulls and rows that are too long.
     fn refuse_rows(&self, measured: &[Measured]) -> Result<()> {
         let mut before = 0;
         for (chunk, measured) in self.chunks.iter().zip(measured) {
@@ -298,7 +298,7 @@ impl PaddedChunk {
         Ok(Self { array: array.clone(), ints: (offsets, lengths), rows })
     }
 
-    /// The offset of a row, and the next one, or its length: read once more, for an error.
+    /// Returns the offset of a row, and the next offset, or the row's size in a list view. Reads them from the device again, for an error.
     fn row(&self, row: usize) -> Result<(i64, i64)> {
         let readiness = self.array.readiness().ok_or_else(|| Error::internal("no rows of a device"))?;
         let (offsets, lengths) = &self.ints;
@@ -315,7 +315,7 @@ impl PaddedChunk {
         Ok((value(first)?, value(second)?))
     }
 
-    /// The error for a row that leads out of the elements.
+    /// Returns the error for a row that is out of bounds.
     fn outside(&self, row: usize) -> Result<Error> {
         let (start, second) = self.row(row)?;
         let of = self.rows.items.map_or_else(String::new, |items| format!(" of {items} elements"));

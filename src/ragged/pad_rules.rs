@@ -1,4 +1,4 @@
-//! What do rows become that are padded, by their type alone?
+//! What does padding make of rows, as far as their type tells?
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use crate::error::{Error, Remedy, Result};
 use crate::plan::{Action, Plan, not_allowed};
 use crate::spec::{CopyMode, DICTIONARIES, NULLS, NullPolicy, Options, Pad, Pattern, Spec, Undecided, may_be_null};
 
-/// The lengths of padded rows, of which a type alone tells no number.
+/// Returns the part for the lengths of padded rows, whose number a type does not tell.
 pub(crate) fn lengths_of_type(field: &FieldRef) -> Part {
     let steps = vec![Action::CountLengths.to_string()];
     let undecided = Undecided { steps, at_most: false, refused_if: Vec::new() };
@@ -21,10 +21,10 @@ pub(crate) fn lengths_of_type(field: &FieldRef) -> Part {
     Part { undecided: Some(undecided), ..part }
 }
 
-/// What an item of a padded row becomes, and the padding.
+/// Returns the spec of the items of padded rows, and the padding value in their dtype.
 ///
 /// # Errors
-/// What no data could make possible.
+/// If rows of this type cannot be padded so, whatever the data.
 pub(super) fn item_spec(field: &FieldRef, pad: Pad, options: &Options) -> Result<(Spec, Pattern)> {
     pad.check()?;
     refuse_categories(options)?;
@@ -42,13 +42,13 @@ pub(super) fn item_spec(field: &FieldRef, pad: Pad, options: &Options) -> Result
     Ok((spec, padding))
 }
 
-/// The error for a row of more elements than rows are padded to.
+/// Returns the error for a row that is longer than `most`, the length that rows are padded to.
 pub(super) fn longer_row(length: impl fmt::Display, most: usize) -> Error {
     let reason = format!("the row has {length} elements, and is padded to {most}");
     Error::argument(reason).remedy_is(Remedy::LongerRow { length: length.to_string() })
 }
 
-/// What would be done to pad any rows of this type.
+/// Plans the padding of any rows of this type.
 pub(super) fn plan_schema(field: &FieldRef, spec: &Spec, pad: Pad, options: &Options) -> Vec<Part> {
     let longer =
         pad.length.filter(|_| pad.truncate.is_none()).map(|length| format!("rows have more than {length} elements"));
@@ -72,7 +72,7 @@ pub(super) fn plan_schema(field: &FieldRef, spec: &Spec, pad: Pad, options: &Opt
     parts.map(part).collect()
 }
 
-/// The matrix and its validity, of which only types and shapes are known.
+/// Returns the parts for the matrix and its validity, with their dtypes and shapes, and empty plans.
 pub(super) fn both(
     field: &FieldRef,
     spec: &Spec,

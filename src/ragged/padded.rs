@@ -1,4 +1,4 @@
-//! [`PlannedPadded`]: lists and strings that are padded to rows of one length, with their plan, and chunks that are ready to be read.
+//! [`PlannedPadded`]: the plan that pads lists or strings to rows of one length, with the chunks.
 
 use std::fmt;
 use std::ops::Range;
@@ -21,10 +21,10 @@ use crate::plan::{Action, Plan};
 use crate::spec::{CopyMode, NullPolicy, Nulls, Options, Pad, Pattern, Side, Spec};
 use crate::tensor::Tensor;
 
-/// What padding any data of this field on a device would do: to the matrix, and to its validity.
+/// Plans the padding of any data of this field on a device: the matrix, and its validity.
 ///
 /// # Errors
-/// What keeps both from being made, other than a copy that is not allowed.
+/// If rows of this type cannot be padded so. A copy that is not allowed is an error of the parts.
 pub(crate) fn plan_padded_type(field: &FieldRef, device: Device, pad: Pad, options: &Options) -> Result<Vec<Part>> {
     if !device.is_cpu() {
         return match PlannedPadded::new(field, &[empty_on(field.clone(), device)?], pad, options)? {
@@ -36,7 +36,7 @@ pub(crate) fn plan_padded_type(field: &FieldRef, device: Device, pad: Pad, optio
     Ok(plan_schema(field, &spec, pad, options))
 }
 
-/// Padded rows that are about to be made: what will be done is decided, and no element was read. Shares the memory of the chunks.
+/// The plan of padded rows, before any element is read. Shares the memory of the chunks.
 #[derive(Debug)]
 pub(crate) enum PlannedPadded {
     Host(HostPadded),
@@ -47,8 +47,8 @@ impl PlannedPadded {
     /// Plans chunks of lists or strings. Reads offsets and bitmaps of host memory, and no memory of a device.
     ///
     /// # Errors
-    /// What no data could make possible; when a row is null and that is refused, or is too long; when dictionaries differ, or the result
-    /// is larger than memory can be. Of a device, what its memory tells is an error of [`PlannedPadded::run`].
+    /// If rows of this type cannot be padded so, whatever the data; for a row that is a refused null or too long; when dictionaries differ,
+    /// or the result is larger than the address space. What only the memory of a device tells is an error of [`PlannedPadded::run`].
     pub(crate) fn new(field: &FieldRef, chunks: &[DeviceArray], pad: Pad, options: &Options) -> Result<Self> {
         let planned = if DeviceArray::readiness_of(chunks).is_some() {
             DevicePadded::new(field, chunks, pad, options).map(Self::Device)
@@ -58,7 +58,7 @@ impl PlannedPadded {
         planned.map_err(|error| error.in_column(field.name()))
     }
 
-    /// Refuses a copy that is not allowed, or that nothing makes.
+    /// Refuses a copy that is not allowed, or that no backend makes.
     ///
     /// # Errors
     /// Names the column.
@@ -69,10 +69,10 @@ impl PlannedPadded {
         }
     }
 
-    /// What will be done to the matrix, and to its validity.
+    /// Returns the plans of the matrix and of its validity.
     ///
     /// # Errors
-    /// For a null element that will be refused.
+    /// For a null element that the conversion would refuse.
     pub(crate) fn parts(&self) -> Result<Vec<Part>> {
         match self {
             Self::Host(rows) => rows.parts(),
@@ -80,7 +80,7 @@ impl PlannedPadded {
         }
     }
 
-    /// The matrix, and a bool for each of its items.
+    /// Returns the matrix, and a bool for each of its items, true where it is valid.
     ///
     /// # Errors
     /// As [`PlannedPadded::refuse`]; for a null element that is refused, and a value that a cast cannot take; when an allocation fails.
@@ -92,7 +92,7 @@ impl PlannedPadded {
         }
     }
 
-    /// What will be done to count the elements of each row.
+    /// Returns the plan that counts the elements of each row.
     pub(crate) fn lengths_part(&self) -> Part {
         match self {
             Self::Host(rows) => rows.lengths_part(),
@@ -100,7 +100,7 @@ impl PlannedPadded {
         }
     }
 
-    /// How many elements of each row are kept; none of a null row.
+    /// Returns how many elements each row keeps; a null row keeps none.
     ///
     /// # Errors
     /// When an allocation fails; of a device, as [`PlannedPadded::run`].
@@ -112,13 +112,13 @@ impl PlannedPadded {
     }
 }
 
-/// Padded rows of host memory: every offset was checked. Holds what was decoded.
+/// The plan of padded rows in host memory, with every offset checked, and items decoded where the spec says so.
 pub(crate) struct HostPadded {
     field: FieldRef,
     pad: Pad,
     padding: Pattern,
     copy: CopyMode,
-    /// Items of each padded row.
+    /// Items per padded row.
     length: usize,
     /// The matrix and its validity, made in one pass.
     plan: Plan,
@@ -148,7 +148,7 @@ impl fmt::Debug for HostPadded {
 impl HostPadded {
     fn new(field: &FieldRef, chunks: &[DeviceArray], pad: Pad, options: &Options) -> Result<Self> {
         let (spec, padding) = item_spec(field, pad, options)?;
-        // The parts of ragged rows refuse chunks of another type, and here no row is hidden.
+        // Refuses chunks of another type, as for ragged rows.
         parts(field, chunks)?;
         let data = PadData { spec, chunks: fallible::copied(chunks)? };
         let mut planned = None;
@@ -231,7 +231,7 @@ impl HostPadded {
     }
 }
 
-/// The length of padded rows, and what is done to pad them.
+/// Returns the length of padded rows, and the plan that pads them.
 ///
 /// # Errors
 /// As [`PlannedPadded::new`].
@@ -251,7 +251,7 @@ fn plan_rows(spec: &Spec, sources: &mut [PadSource<'_>], pad: Pad, options: &Opt
         rows += source.rows();
     }
     if spec.has_codes() {
-        // Nothing is decoded to codes.
+        // Items that are codes need no decoding, so this makes no copy before it is allowed.
         sources.iter_mut().try_for_each(|source| source.take_items(spec))?;
         shared_codes(spec, sources)?;
     }
@@ -271,12 +271,12 @@ fn shared_codes(spec: &Spec, sources: &[PadSource<'_>]) -> Result<()> {
     shared_dictionary(spec, &chunks).map(drop)
 }
 
-/// Tells which elements of a row remain.
+/// Returns the elements of a row that truncation keeps.
 type Truncation<'a> = dyn Fn(Range<usize>) -> Range<usize> + 'a;
 
 /// Where the rows of a chunk are.
 enum PadSource<'a> {
-    /// The rows, and once that is allowed, the elements that they span, with the position of the first one.
+    /// The rows, and once copies are allowed, the items that they span, with the position of the first one.
     Lists {
         list: Box<ListChunk<'a>>,
         items: Option<(SelfCell<DeviceArray, PadItems>, usize)>,
@@ -287,7 +287,7 @@ enum PadSource<'a> {
     },
 }
 
-/// The elements of a chunk, with runs or a dictionary's values written out.
+/// The items of a chunk, decoded where the spec says so.
 enum PadItems {}
 
 impl Borrower for PadItems {
@@ -309,16 +309,16 @@ impl<'a> PadSource<'a> {
         }
     }
 
-    /// The length of a row, if it is not null.
+    /// Returns the length of a row; `None` if it is null.
     fn length(&self, row: usize) -> Result<Option<usize>> {
         match self {
             Self::Lists { list, .. } => Ok((!list.is_null(row)).then(|| list.row(row).len())),
-            // Inside the buffers, or nothing is allocated by it.
+            // Checks that the view is in bounds before its length decides about an allocation.
             Self::Views { views, .. } => Ok(views.bytes(row)?.map(<[u8]>::len)),
         }
     }
 
-    /// How many elements the rows of lists span.
+    /// Returns how many items the rows of lists span.
     fn spanned(&self) -> usize {
         match self {
             Self::Lists { list, .. } => list.span().len(),
@@ -326,7 +326,7 @@ impl<'a> PadSource<'a> {
         }
     }
 
-    /// Decodes the elements that the rows of lists span, where they have to be, and reads which are null.
+    /// Takes the items that the rows of lists span, decodes them where the spec says so, and joins their nulls to one mask.
     fn take_items(&mut self, spec: &Spec) -> Result<()> {
         if let Self::Lists { list, items: items @ None } = self {
             let span = list.span();
@@ -338,7 +338,7 @@ impl<'a> PadSource<'a> {
         Ok(())
     }
 
-    /// The first row with a null element among those that are kept.
+    /// Returns the first row that keeps a null element.
     fn null_row(&self, spec: &Spec, kept: &Truncation<'_>) -> Option<usize> {
         let Self::Lists { list, items: Some((items, first)) } = self else { return None };
         let per_item = spec.row_elements();
