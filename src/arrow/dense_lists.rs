@@ -1,4 +1,4 @@
-//! Shows lists of one length that follow each other as fixed-size lists over the same memory.
+//! Turns dense lists into fixed-size lists over the same items.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use crate::error::{Error, Remedy, Result};
 
 impl DeviceArray {
     /// Returns lists, large lists or list views in host memory as the fixed-size lists of `field`, whose items have the same type, over
-    /// the same items; `None` if the lists do not follow each other, or a null list has another length. Stops at the first such list.
-    /// Where rows are null, their bitmap is made anew: one bit a row.
+    /// the same items; `None` if there are gaps between the lists, or a null list has another length. Stops at the first such list. Copies
+    /// the bitmap of null rows, if there are any.
     ///
     /// # Errors
     /// If a list that is not null has another length: names the row. As [`DeviceArray::lists`]; if the bitmap cannot be allocated.
@@ -54,7 +54,7 @@ impl DeviceArray {
     }
 }
 
-/// The error for a list of another length than the one that was asked for.
+/// Returns the error for a list of another length than the one that was asked for.
 pub(crate) fn wrong_length(own: usize, length: usize) -> Error {
     let reason = format!("the list has {own} element{}, and not {length}", if own == 1 { "" } else { "s" });
     Error::argument(reason).remedy_is(Remedy::RaggedOrPadded)

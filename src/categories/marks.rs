@@ -1,6 +1,6 @@
-//! The marks of values, by which they are told apart, and the arithmetic of their hashes.
+//! [`Mark`]: what look-ups compare of a value, and the arithmetic of its hash.
 
-/// The part of a value that look-ups compare first. Equal marks are equal values, but for texts beyond [`SHORT`] bytes.
+/// The part of a value that look-ups compare first. Equal marks mean equal values, except for texts of more than [`SHORT`] bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Mark {
     /// The whole value, if it is short or an integer; else its hash.
@@ -11,13 +11,13 @@ pub(super) struct Mark {
 
 /// The most bytes that two words hold: most names of categories.
 pub(super) const SHORT: usize = 16;
-/// The bytes of the mark of an integer: no text is as long.
+/// [`Mark::bytes`] of an integer, which no text has.
 pub(super) const INTEGER: usize = usize::MAX;
 
 /// An odd constant with about as many ones as zeros.
 pub(super) const MIXER: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The masks that keep the first bytes of a block, as two words: one for each number of bytes.
+/// For each number of bytes, the mask that keeps so many first bytes of a block, as two words.
 #[expect(clippy::indexing_slicing, reason = "the compiler evaluates it")]
 pub(super) const KEPT: [(u64, u64); SHORT + 1] = {
     let mut kept = [(0, 0); SHORT + 1];
@@ -37,17 +37,17 @@ pub(super) fn halves(word: u128) -> (u64, u64) {
     (half(bytes.first_chunk()), half(bytes.last_chunk()))
 }
 
-/// Both halves of the product, one on the other: each bit of it depends on all bits of both.
+/// Returns the halves of the 128-bit product, combined by exclusive or, so that all bits of `a` and `b` affect the result.
 #[inline(always)]
 pub(super) fn fold(a: u64, b: u64) -> u64 {
     let (low, high) = halves(u128::from(a).wrapping_mul(u128::from(b)));
     low ^ high
 }
 
-/// At most [`SHORT`] bytes and zeros behind them, as two words.
+/// Returns at most [`SHORT`] bytes as two words, padded with zeros.
 #[inline]
 pub(super) fn padded(bytes: &[u8]) -> (u64, u64) {
-    // The first and the last of them may overlap: the last ones are shifted to where they are.
+    // The first and the last eight bytes may overlap; a shift moves the last ones to their place.
     let bits = |bytes: usize| u32::try_from(bytes.saturating_mul(8)).unwrap_or(u64::BITS);
     if let (Some(first), Some(last)) = (bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {
         let high = u64::from_le_bytes(*last).checked_shr(bits(SHORT.saturating_sub(bytes.len()))).unwrap_or(0);

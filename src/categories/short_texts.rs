@@ -1,23 +1,23 @@
-//! Finds texts of at most sixteen bytes by one look at one record, where a perfect hash of all of them leads.
+//! Finds texts of at most sixteen bytes with one comparison, by a perfect hash (hash and displace).
 
 use super::marks::{KEPT, MIXER, Mark, SHORT, fold, halves};
 use crate::alloc::fallible;
 
 /// The short texts of a vocabulary, with their positions.
 pub(super) struct ShortTexts {
-    /// By the number of bytes.
+    /// Masks and seeds, by the number of bytes.
     kept: [LengthMask; SHORT + 1],
     second: u64,
-    /// What is mixed into the hashes of a group of texts, so that each has a record of its own.
+    /// For each group of texts, the displacement that gives each text of the group a record of its own.
     shifts: Vec<u32>,
     group_mask: u64,
-    /// A power of two of them, of which at most half are texts.
+    /// A power of two of records, at most half of which are used.
     records: Vec<Record>,
-    /// The bits of a mixed hash that are not part of its record's number.
+    /// The low bits of a mixed hash, which are not part of its record's number.
     spare_bits: u32,
 }
 
-/// The parts of [`ShortTexts`].
+/// The parts of [`ShortTexts`], by value or reference, which a loop of look-ups keeps in registers.
 #[derive(Clone, Copy)]
 pub(crate) struct Finder<'a> {
     kept: &'a [LengthMask; SHORT + 1],
@@ -28,16 +28,16 @@ pub(crate) struct Finder<'a> {
     spare_bits: u32,
 }
 
-/// What is done with the sixteen bytes at the start of a text of so many bytes.
+/// How the hash reads a text of a given number of bytes from a block of sixteen.
 #[derive(Clone, Copy)]
 struct LengthMask {
-    /// The masks of its own bytes.
+    /// The masks that keep the bytes of the text.
     words: (u64, u64),
-    /// The seed, with the number of bytes mixed in.
+    /// The seed, combined with the number of bytes.
     seed: u64,
 }
 
-/// A text, in half a cache line.
+/// A text with its position, in half a cache line.
 #[derive(Clone, Copy)]
 #[repr(align(32))]
 struct Record {
@@ -46,10 +46,10 @@ struct Record {
     position: i32,
 }
 
-/// No text is as long.
+/// An unused record, whose length no text has.
 const NONE: Record = Record { words: (0, 0), bytes: u32::MAX, position: -1 };
 
-/// The most texts: their records stay in the cache of a core.
+/// The most texts, so that their records fit in the cache of a core.
 const MOST: usize = 1 << 12;
 /// The most shifts that are tried for a group; one of two texts finds one among the first few.
 const TRIES: u32 = 1 << 10;
@@ -90,17 +90,17 @@ impl ShortTexts {
         texts.sort_unstable_by_key(group);
         let mut groups = fallible::with_room(count).ok()?;
         groups.extend(texts.chunk_by(|one, other| group(one) == group(other)));
-        // The largest ones while most records are free.
+        // Places the largest groups first, while most records are free.
         groups.sort_unstable_by_key(|group| std::cmp::Reverse(group.len()));
         groups.into_iter().all(|group| made.place(group)).then_some(made)
     }
 
-    /// Puts the texts of a group into records of their own. Returns whether there is a shift that leads to them.
+    /// Places the texts of a group in records of their own. Returns whether it found a shift that does so.
     fn place(&mut self, texts: &[(u64, Record)]) -> bool {
         let Some((hash, _)) = texts.first() else { return true };
         let group = self.finder().group(*hash);
         (0..TRIES).any(|shift| {
-            // In its upper half too, so that few bits of it change many of the record's number.
+            // Repeated in the upper half, so that small shifts change many bits of the record's number.
             let shift = shift | shift.rotate_left(16);
             let mut placed = 0;
             for (hash, record) in texts {
@@ -122,7 +122,7 @@ impl ShortTexts {
         })
     }
 
-    /// Returns what finds them: a copy of it stays in registers.
+    /// Returns the [`Finder`] of these texts.
     #[inline(always)]
     pub(super) fn finder(&self) -> Finder<'_> {
         let Self { kept, second, shifts, group_mask, records, spare_bits } = self;
@@ -131,7 +131,7 @@ impl ShortTexts {
 }
 
 impl Finder<'_> {
-    /// Returns the position of a text of so many bytes, the first of `block`; `None` if it is none of these.
+    /// Returns the position of the text in the first `bytes` bytes of `block`; `None` if it is not among these texts.
     #[inline(always)]
     pub(super) fn find(self, block: u128, bytes: usize) -> Option<i32> {
         let (low, high) = halves(block);
@@ -147,13 +147,13 @@ impl Finder<'_> {
         self.kept.get(bytes).map(|kept| fold(low ^ kept.seed, high ^ self.second))
     }
 
-    /// The group of a hash: its lower bits.
+    /// Returns the group of a hash, which is its low bits.
     #[inline(always)]
     fn group(self, hash: u64) -> usize {
         usize::try_from(hash & self.group_mask).unwrap_or(usize::MAX)
     }
 
-    /// The number of the record of a hash, under the shift of its group.
+    /// Returns the number of a hash's record, under the shift of its group.
     #[inline(always)]
     fn record(self, hash: u64, shift: u32) -> usize {
         let upper = u32::try_from(hash >> u32::BITS).unwrap_or(0);

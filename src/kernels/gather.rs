@@ -75,7 +75,7 @@ pub(crate) fn split_columns(matrix: &Tensor, why: &str) -> Result<Tensor> {
     copied(matrix, Dims::from_slice(&[1, stride]), bytes, why)
 }
 
-/// Copies a tensor to these strides, in elements, of new memory with so many bytes.
+/// Copies a tensor into `bytes` bytes of new memory, with these strides in elements.
 fn copied(tensor: &Tensor, strides: Dims, bytes: usize, why: &str) -> Result<Tensor> {
     let Some(source) = tensor.readiness().filter(|_| is_cuda(tensor.device())) else {
         let error =
@@ -96,10 +96,10 @@ fn copied(tensor: &Tensor, strides: Dims, bytes: usize, why: &str) -> Result<Ten
     let buffer = allocate(&current, bytes, stream)?;
     let out = buffer.start();
     source.wait_in(&current, stream, Wait::KernelSource)?;
-    // SAFETY: all elements of the tensor lie in the span that was just checked, and are released behind the kernel; the output is new
-    // memory with room for the elements at its strides, which the callers chose so that none overlap.
+    // SAFETY: `check_memory` has checked the span of all elements, whose memory is freed behind the kernel in stream order; the output is
+    // new memory with room for the elements at its strides, which the callers chose so that none overlap.
     let started = unsafe { current.copy_strided(&axes, itemsize, (device_address(start)?, out), stream) };
-    // Also after an error, because started work reads the elements.
+    // Recorded after an error as well: a kernel that was launched reads the elements.
     let used = source.used_by(&current, stream);
     started.and(used)?;
     let made = written(device_of(&current), &current, stream, Wait::KernelWritten)?;
@@ -118,12 +118,12 @@ fn copied(tensor: &Tensor, strides: Dims, bytes: usize, why: &str) -> Result<Ten
         copied: true,
         ..tensor.parts()
     };
-    // SAFETY: every element was written at its stride, before whoever waits as the order says reads it.
+    // SAFETY: the kernel writes every element at its stride, and readers wait for it by `readiness`.
     let copy = unsafe { Tensor::from_parts(parts) }?;
     Ok(copy.with_codes_of(tensor))
 }
 
-/// Returns the tensor's dimensions with their steps in bytes, there and in the copy.
+/// Returns the tensor's dimensions, with their strides in bytes in the tensor and in the copy.
 fn axes(tensor: &Tensor, strides: &[i64]) -> Result<SmallVec<[StridedAxis; 4]>> {
     let itemsize = i64::try_from(tensor.dtype().itemsize()).unwrap_or(1);
     let axis = |((extent, step), out_step): ((&i64, &i64), &i64)| {

@@ -1,4 +1,4 @@
-//! Whether an object is asked for Arrow data of the host before data of any device.
+//! Is an object asked for `__arrow_c_array__` before `__arrow_c_device_array__`?
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -8,17 +8,18 @@ use pyo3::types::PyType;
 use super::answers::answer;
 use super::package::package;
 
-/// A power of two; more than pyarrow has types of arrays.
+/// The size of the cache: a power of two, larger than the number of pyarrow's array types.
 const SLOTS: usize = 128;
-/// Types start at multiples of 16, so the lowest bit of an address is free for the answer.
+/// The lowest bit of an entry is the answer: types start at multiples of 16, so no address has it.
 const HOST_FIRST: usize = 1;
 const TYPE_ALIGNMENT: usize = 16;
 
-/// Answers by type: its address, and the lowest bit. A new type at the address of one that is gone only gets the other order.
+/// Cached answers: the address of a type, with the lowest bit. A new type at the address of a freed one may get its answer, which changes
+/// only the order of the two methods.
 static ANSWERS: [AtomicUsize; SLOTS] = [const { AtomicUsize::new(0) }; SLOTS];
 
-/// Returns whether the object's exact type is one of pyarrow's whose `__arrow_c_array__` refuses memory of other devices: it takes
-/// three quarters of the time of `__arrow_c_device_array__`.
+/// Returns whether the object's exact type is one of pyarrow's whose `__arrow_c_array__` raises for device memory. That method takes three
+/// quarters of the time of `__arrow_c_device_array__`.
 ///
 /// # Errors
 /// As [`answer`].
@@ -39,8 +40,8 @@ pub(super) fn is_host_first(object: &Bound<'_, PyAny>) -> PyResult<bool> {
 
 #[cold]
 fn is_of_pyarrow(class: &Bound<'_, PyType>) -> PyResult<bool> {
-    // Whatever a class of somebody else's raises: it is none of pyarrow's. Batches of pyarrow 17 have no `copy_to`, and export memory of
-    // other devices as null pointers.
+    // A class that raises is not pyarrow's. Batches of pyarrow 17 export device memory as null pointers instead of raising, and have no
+    // `copy_to`.
     let package = answer(class.py(), package(class))?;
     Ok(package.is_some_and(|package| package == "pyarrow")
         && answer(class.py(), class.hasattr("copy_to"))? == Some(true))

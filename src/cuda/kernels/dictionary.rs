@@ -1,22 +1,22 @@
-//! [`KernelDictionary`]: what the codes of a column stand for, as kernels read it.
+//! [`KernelDictionary`]: the codes of a column and the values that they index, as kernels read them.
 
 use super::{ColumnType, DeviceBits};
 use crate::cuda::driver::DevicePointer;
 use crate::error::Result;
 
-/// Set beside the dtype of codes that are the ends of runs: `RUN_ENDS` in kernels.cu.
+/// Set in the type of the codes if these are run ends: `RUN_ENDS` in kernels.cu.
 const RUN_ENDS: u32 = 32;
 
-/// The codes of a column, or the ends of its runs, and the values that they stand for: `Dictionary` in kernels.cu.
+/// The codes or the run ends of a column, and their values: `Dictionary` in kernels.cu.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KernelDictionary {
     /// The address of the first code, of any alignment.
     pub(crate) codes: DevicePointer,
     /// The type of the codes, an integer's.
     pub(crate) code_type: ColumnType,
-    /// The address of the first value; of bits, of the byte that has the first.
+    /// The address of the first value; of bits, of the byte with the first bit.
     pub(crate) values: DevicePointer,
-    /// How many values there are.
+    /// The number of values.
     pub(crate) count: u64,
     /// Which values are valid; `None` if all are.
     pub(crate) validity: Option<DeviceBits>,
@@ -26,16 +26,16 @@ pub(crate) struct KernelDictionary {
 /// What the codes of a [`KernelDictionary`] are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CodeMeaning {
-    /// Positions of values.
+    /// Indices of values.
     Codes,
-    /// The ends of runs, each of which has a value.
+    /// Run ends, with a value per run.
     Runs {
-        /// The number of the first row, as the ends count it.
+        /// The logical offset of the first row.
         first_row: u64,
     },
-    /// Positions of the elements of padded rows; others stand for padding.
+    /// Indices of the elements of padded rows; an index out of range stands for padding.
     Places {
-        /// The bytes of the padding.
+        /// The bytes of the padding value.
         padding: [u8; 8],
     },
 }

@@ -1,4 +1,4 @@
-//! Launches the kernels that look at rows of different lengths: how long they are, and where padded rows find their elements.
+//! Launches the kernels for ragged rows: one measures them, one writes the index of each padded element.
 
 use std::ffi::c_void;
 
@@ -13,10 +13,10 @@ use crate::error::Result;
 const WIDE_OFFSETS: u32 = 1;
 /// Set if padding comes before the items: `PAD_FRONT` in kernels.cu.
 const PAD_FRONT: u32 = 2;
-/// Set if items are dropped from the front: `CUT_FRONT` in kernels.cu.
+/// Set if rows are truncated at the front: `CUT_FRONT` in kernels.cu.
 const CUT_FRONT: u32 = 4;
 
-/// Rows as kernels read them, and how they are padded: `Rows` in kernels.cu.
+/// Ragged rows as kernels read them, with the rules of their padding: `Rows` in kernels.cu.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KernelRows {
@@ -32,10 +32,10 @@ pub(crate) struct KernelRows {
 const _: () = assert!(size_of::<KernelRows>() == 48 && align_of::<KernelRows>() == 8);
 
 impl KernelRows {
-    /// How many numbers [`Current::measure_rows`] lowers.
+    /// The number of results of [`Current::measure_rows`].
     pub(crate) const NUMBERS: usize = 5;
 
-    /// Rows of these offsets and lengths, of any alignment; without a padding.
+    /// Returns rows of these offsets and sizes, of any alignment, without padding.
     ///
     /// # Errors
     /// If an address exceeds 64 bits.
@@ -49,7 +49,7 @@ impl KernelRows {
         Ok(Self { offsets, lengths: lengths.unwrap_or(0), validity, validity_bit, flags, length: 0, per_item: 1 })
     }
 
-    /// The same rows, padded to `length` items of `per_item` elements.
+    /// Returns the same rows, padded to `length` items of `per_item` elements.
     pub(crate) fn padded(self, length: u64, per_item: u64, (pads_front, cuts_front): (bool, bool)) -> Self {
         let flag = |is_set, flag| if is_set { flag } else { 0 };
         let flags = self.flags | flag(pads_front, PAD_FRONT) | flag(cuts_front, CUT_FRONT);
@@ -60,23 +60,23 @@ impl KernelRows {
 /// What [`Current::place_rows`] writes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PlacedElements {
-    /// The elements of all items.
+    /// The number of elements of all items.
     pub(crate) limit: u64,
     /// Which of them are valid; `None` if all are.
     pub(crate) validity: Option<DeviceBits>,
-    /// Where codes of 32 bits go; the limit is less than their largest number.
+    /// The output of 32-bit codes, if asked for; `limit` is less than the largest of these.
     pub(crate) narrow: Option<DevicePointer>,
-    /// Where codes of 64 bits go.
+    /// The output of 64-bit codes, if asked for.
     pub(crate) wide: Option<DevicePointer>,
-    /// Where bools go.
+    /// The output of bools, if asked for.
     pub(crate) mask: Option<DevicePointer>,
 }
 
 // `Launch` invariant, as in `kernels.rs`: each list of parameters has the types and the order of its kernel in kernels.cu.
 impl Current {
-    /// Lowers five 64-bit numbers from `found` on by what rows hold, and writes to `kept` how many items each keeps, at most `most`.
-    /// The numbers are the complement of the largest length, the first row that leads out of `items`, the first with more than
-    /// `most`, the first null row, and the complement of the largest end.
+    /// Lowers the five 64-bit numbers from `found` on to what it finds in the rows, and writes to `kept` how many items each row keeps, at
+    /// most `most`. The numbers are the complement of the largest length, the first row whose offsets are out of bounds of `items`, the
+    /// first row with more items than `most`, the first null row, and the complement of the largest end.
     ///
     /// # Errors
     /// As [`Current::unpack_bits`].
@@ -98,7 +98,7 @@ impl Current {
         unsafe { self.launch(Kernel::MeasureRows, (count, 1), &mut parameters, stream) }
     }
 
-    /// Writes where each of `count` elements of padded rows is among the elements of all items, and whether it is one that is valid.
+    /// Writes for each of `count` elements of padded rows its index among the elements of all items, and whether it exists and is valid.
     ///
     /// # Errors
     /// As [`Current::unpack_bits`].
