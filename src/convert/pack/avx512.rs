@@ -8,9 +8,9 @@
 
 use std::arch::x86_64::{
     __m512, __m512d, __m512i, _mm512_add_epi32, _mm512_castpd_ps, _mm512_castps_pd, _mm512_castsi512_ps,
-    _mm512_load_ps, _mm512_loadu_epi64, _mm512_loadu_pd, _mm512_loadu_ps, _mm512_maskz_mov_ps, _mm512_maskz_set1_epi8,
-    _mm512_permutex2var_ps, _mm512_set1_epi32, _mm512_set1_epi64, _mm512_setr_epi32, _mm512_setzero_pd,
-    _mm512_setzero_ps, _mm512_shuffle_f64x2, _mm512_store_ps, _mm512_storeu_ps, _mm512_stream_ps,
+    _mm512_load_ps, _mm512_loadu_epi64, _mm512_loadu_pd, _mm512_loadu_ps, _mm512_mask_storeu_ps, _mm512_maskz_mov_ps,
+    _mm512_maskz_set1_epi8, _mm512_permutex2var_ps, _mm512_set1_epi32, _mm512_set1_epi64, _mm512_setr_epi32,
+    _mm512_setzero_pd, _mm512_setzero_ps, _mm512_shuffle_f64x2, _mm512_store_ps, _mm512_storeu_ps, _mm512_stream_ps,
     _mm512_test_epi64_mask, _mm512_unpackhi_pd, _mm512_unpackhi_ps, _mm512_unpacklo_pd, _mm512_unpacklo_ps,
 };
 
@@ -38,6 +38,13 @@ const QUADS_AHEAD: usize = 256;
 /// Lanes and rows of a tile of 8-byte elements.
 const LANES8: usize = 8;
 
+/// A kind of rows: each is a line.
+const WHOLE: u8 = 0;
+/// A kind of rows: less than a line of each is written, and nothing behind that.
+const PART: u8 = 1;
+/// A kind of rows: a line has the end of one and the start of the next (`tiles.turn`).
+const TURNED: u8 = 2;
+
 /// Writes 16 lanes of 4-byte elements as rows. Returns false if a cast produced an infinity.
 ///
 /// # Safety
@@ -46,31 +53,34 @@ const LANES8: usize = 8;
 pub(super) unsafe fn transpose4(tiles: &Tiles<'_>) -> bool {
     if tiles.turn.is_some() {
         // SAFETY: `lanes`, `rows` and `turn` are promised, in the same words; there is a turn.
-        unsafe { transpose4_by::<true>(tiles) }
-    } else {
+        unsafe { transpose4_by::<TURNED>(tiles) }
+    } else if tiles.row_bytes < LINE {
         // SAFETY: `lanes` and `rows` are promised, in the same words; there is no turn.
-        unsafe { transpose4_by::<false>(tiles) }
+        unsafe { transpose4_by::<PART>(tiles) }
+    } else {
+        // SAFETY: `lanes` and `rows` are promised, in the same words; there is no turn, and a row is a line.
+        unsafe { transpose4_by::<WHOLE>(tiles) }
     }
 }
 
-/// As [`transpose4`], with or without lines that span two rows (`tiles.turn`).
+/// As [`transpose4`], for rows of this kind.
 ///
 /// # Safety
 /// As [`transpose4`].
 #[target_feature(enable = "avx512f,avx512dq,avx512vl")]
-unsafe fn transpose4_by<const TURNED: bool>(tiles: &Tiles<'_>) -> bool {
+unsafe fn transpose4_by<const ROWS: u8>(tiles: &Tiles<'_>) -> bool {
     let Some(loads) = tiles.loads else {
         // SAFETY: `lanes`, `rows` and `turn` are promised; nothing is loaded otherwise, so the elements are the
         // result's.
-        unsafe { transpose4_alike::<TURNED>(tiles) };
+        unsafe { transpose4_alike::<ROWS>(tiles) };
         return true;
     };
     if loads.iter().any(|load| load.stored != Stored::Bits) {
         // SAFETY: `lanes`, `rows` and `turn` are promised; `loads` are the tile's.
-        return unsafe { transpose4_made::<TURNED>(tiles, loads) };
+        return unsafe { transpose4_made::<ROWS>(tiles, loads) };
     }
     // SAFETY: `rows` and `turn` are promised; `loads` are the tile's, and bits are not read through `lanes`.
-    unsafe { lines_of_bits::<TURNED>(tiles, loads) };
+    unsafe { lines_of_bits::<ROWS>(tiles, loads) };
     true
 }
 
@@ -79,7 +89,7 @@ unsafe fn transpose4_by<const TURNED: bool>(tiles: &Tiles<'_>) -> bool {
 /// # Safety
 /// As [`transpose4`].
 #[target_feature(enable = "avx512f")]
-unsafe fn transpose4_alike<const TURNED: bool>(tiles: &Tiles<'_>) {
+unsafe fn transpose4_alike<const ROWS: u8>(tiles: &Tiles<'_>) {
     let (mut before, index) = (row_before(tiles), turned(tiles));
     for row in (0..tiles.rows).step_by(LANES4) {
         tiles.fetch(row, LANES4);
@@ -90,8 +100,8 @@ unsafe fn transpose4_alike<const TURNED: bool>(tiles: &Tiles<'_>) {
             tile[lane] = unsafe { _mm512_loadu_ps(tiles.lanes[lane].cast::<f32>().wrapping_add(row)) };
         }
         let lines = tile4(tile);
-        // SAFETY: `rows`: those from `row` to `row + 16` have room for a line each, on cache lines if `stream`.
-        unsafe { write::<_, TURNED>(tiles, row, lines, (&mut before, index)) };
+        // SAFETY: `rows`: those from `row` to `row + 16` have room for `row_bytes`, on cache lines if `stream`.
+        unsafe { write::<_, ROWS>(tiles, row, lines, (&mut before, index)) };
     }
     // SAFETY: `turn`: its `after` may be written.
     unsafe { keep(tiles, before) };
@@ -102,7 +112,7 @@ unsafe fn transpose4_alike<const TURNED: bool>(tiles: &Tiles<'_>) {
 /// # Safety
 /// As [`transpose4`].
 #[target_feature(enable = "avx512f,avx512dq,avx512vl")]
-unsafe fn transpose4_made<const TURNED: bool>(tiles: &Tiles<'_>, loads: &[Load<'_>; LANES4]) -> bool {
+unsafe fn transpose4_made<const ROWS: u8>(tiles: &Tiles<'_>, loads: &[Load<'_>; LANES4]) -> bool {
     let (mut before, index) = (row_before(tiles), turned(tiles));
     let mut infinite = 0;
     for chunk in (0..tiles.rows).step_by(BLOCK_ROWS) {
@@ -117,8 +127,8 @@ unsafe fn transpose4_made<const TURNED: bool>(tiles: &Tiles<'_>, loads: &[Load<'
                 unsafe { singles(tiles.lanes[lane], row, &loads[lane], bits, &mut infinite) }
             });
             let lines = tile4(tile);
-            // SAFETY: `rows`: those from `row` to `row + 16` have room for a line each, on cache lines if `stream`.
-            unsafe { write::<_, TURNED>(tiles, row, lines, (&mut before, index)) };
+            // SAFETY: `rows`: those from `row` to `row + 16` have room for `row_bytes`, on cache lines if `stream`.
+            unsafe { write::<_, ROWS>(tiles, row, lines, (&mut before, index)) };
         }
     }
     // SAFETY: `turn`: its `after` may be written.
@@ -131,7 +141,7 @@ unsafe fn transpose4_made<const TURNED: bool>(tiles: &Tiles<'_>, loads: &[Load<'
 /// # Safety
 /// As [`transpose4`].
 #[target_feature(enable = "avx512f")]
-unsafe fn lines_of_bits<const TURNED: bool>(tiles: &Tiles<'_>, loads: &[Load<'_>; LANES4]) {
+unsafe fn lines_of_bits<const ROWS: u8>(tiles: &Tiles<'_>, loads: &[Load<'_>; LANES4]) {
     #[expect(clippy::cast_possible_truncation, reason = "the first four bytes")]
     let elements = loads.map(|load| load.element as i32);
     // SAFETY: an array of 16 elements of 4 bytes.
@@ -147,8 +157,8 @@ unsafe fn lines_of_bits<const TURNED: bool>(tiles: &Tiles<'_>, loads: &[Load<'_>
             let bit = _mm512_set1_epi64(1 << row);
             let (low, high) = (_mm512_test_epi64_mask(low, bit), _mm512_test_epi64_mask(high, bit));
             let line = _mm512_maskz_mov_ps(u16::from(high) << 8 | u16::from(low), elements);
-            // SAFETY: `rows`: this one has room for a line, on a cache line if `stream`.
-            unsafe { write::<1, TURNED>(tiles, chunk + row, [line], (&mut before, index)) };
+            // SAFETY: `rows`: this one has room for `row_bytes`, on a cache line if `stream`.
+            unsafe { write::<1, ROWS>(tiles, chunk + row, [line], (&mut before, index)) };
         }
     }
     // SAFETY: `turn`: its `after` may be written.
@@ -163,19 +173,22 @@ unsafe fn lines_of_bits<const TURNED: bool>(tiles: &Tiles<'_>, loads: &[Load<'_>
 pub(super) unsafe fn transpose8(tiles: &Tiles<'_>) {
     if tiles.turn.is_some() {
         // SAFETY: `lanes`, `rows` and `turn` are promised, in the same words; there is a turn.
-        unsafe { transpose8_by::<true>(tiles) }
-    } else {
+        unsafe { transpose8_by::<TURNED>(tiles) }
+    } else if tiles.row_bytes < LINE {
         // SAFETY: `lanes` and `rows` are promised, in the same words; there is no turn.
-        unsafe { transpose8_by::<false>(tiles) }
+        unsafe { transpose8_by::<PART>(tiles) }
+    } else {
+        // SAFETY: `lanes` and `rows` are promised, in the same words; there is no turn, and a row is a line.
+        unsafe { transpose8_by::<WHOLE>(tiles) }
     }
 }
 
-/// As [`transpose8`], with or without lines that span two rows.
+/// As [`transpose8`], for rows of this kind.
 ///
 /// # Safety
 /// As [`transpose8`].
 #[target_feature(enable = "avx512f,avx512dq,avx512vl")]
-unsafe fn transpose8_by<const TURNED: bool>(tiles: &Tiles<'_>) {
+unsafe fn transpose8_by<const ROWS: u8>(tiles: &Tiles<'_>) {
     let (mut before, index) = (row_before(tiles), turned(tiles));
     for chunk in (0..tiles.rows).step_by(BLOCK_ROWS) {
         let words = words(tiles, chunk);
@@ -197,8 +210,8 @@ unsafe fn transpose8_by<const TURNED: bool>(tiles: &Tiles<'_>) {
                 }
             }
             let lines = tile8(tile);
-            // SAFETY: `rows`: those from `row` to `row + 8` have room for a line each, on cache lines if `stream`.
-            unsafe { write::<_, TURNED>(tiles, row, lines, (&mut before, index)) };
+            // SAFETY: `rows`: those from `row` to `row + 8` have room for `row_bytes`, on cache lines if `stream`.
+            unsafe { write::<_, ROWS>(tiles, row, lines, (&mut before, index)) };
         }
     }
     // SAFETY: `turn`: its `after` may be written.
@@ -287,21 +300,21 @@ unsafe fn keep(tiles: &Tiles<'_>, last: __m512) {
 /// Writes the lines of the rows from `row` on. With a turn, a line has the end of one row and the start of the next.
 ///
 /// # Safety
-/// Each of these `N` rows has room for a line, on a cache line if `stream`.
+/// Each of these `N` rows has room for `row_bytes`: for a line unless `ROWS` is `PART`, on a cache line if `stream`.
 #[inline]
 #[target_feature(enable = "avx512f")]
-unsafe fn write<const N: usize, const TURNED: bool>(
+unsafe fn write<const N: usize, const ROWS: u8>(
     tiles: &Tiles<'_>,
     row: usize,
     lines: [__m512; N],
     (before, index): (&mut __m512, __m512i),
 ) {
-    let mut next = tiles.row(row);
+    let (mut next, mask) = (tiles.row(row), row_mask(tiles));
     for line in 0..N {
         let out = next;
         next = next.wrapping_add(tiles.stride);
         let mut bytes = lines[line];
-        if TURNED {
+        if ROWS == TURNED {
             bytes = _mm512_permutex2var_ps(*before, index, bytes);
             *before = lines[line];
             // The very first row has no row before it.
@@ -309,9 +322,22 @@ unsafe fn write<const N: usize, const TURNED: bool>(
                 continue;
             }
         }
+        if ROWS == PART {
+            // SAFETY: the row has room for the elements of the mask, and no other is written.
+            unsafe { _mm512_mask_storeu_ps(out.cast(), mask, bytes) };
+            continue;
+        }
         // SAFETY: the row has room for a line, on a cache line if `stream`.
         unsafe { store(out, bytes, tiles.stream) };
     }
+}
+
+/// The mask of a row's elements of 4 bytes, or halves of elements of 8.
+#[inline]
+fn row_mask(tiles: &Tiles<'_>) -> u16 {
+    #[expect(clippy::cast_possible_truncation, reason = "a bit for each of at most 16 elements")]
+    let mask = ((1_u32 << (tiles.row_bytes / 4).min(16)) - 1) as u16;
+    mask
 }
 
 /// Selects the elements of a row and of the next one that make a line.

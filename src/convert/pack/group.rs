@@ -228,8 +228,7 @@ impl<'a> LaneGroup<'a> {
     /// As [`Self::pack_loaded`].
     unsafe fn pack_lines(&self, loads: &Loads<'_>, first: usize, out: Target, scratch: &mut GroupBuffers) -> usize {
         let rows = out.count() / BLOCK_ROWS * BLOCK_ROWS;
-        let is_line = self.lanes.len() * self.size == LINE && matches!(self.size, 4 | 8);
-        if rows == 0 || !is_line {
+        if rows == 0 || !matches!(self.size, 4 | 8) || !self.writes_rows(out) {
             return 0;
         }
         let Some(lanes) = loads.all_in_place(first) else { return 0 };
@@ -237,7 +236,7 @@ impl<'a> LaneGroup<'a> {
         let next = self.next_lanes(loads, first..first + rows);
         let tiles = Tiles { next: next.as_ref(), ..self.tiles(&lanes, loads, (first, rows), out, turn) };
         // SAFETY: the first `rows` rows, a multiple of 64, of `out` and of the columns; each has room for the group,
-        // which is a line.
+        // whose bytes alone are written.
         let fits = unsafe { transpose(self.isa, self.size, &tiles) };
         if fits && self.head.is_some() {
             scratch.before = Some(scratch.after);
@@ -262,7 +261,15 @@ impl<'a> LaneGroup<'a> {
         turn: Option<Turn>,
     ) -> Tiles<'b> {
         let (loads, start, stride) = (loads.made(), out.start(), out.stride());
-        Tiles { lanes, loads, first, turn, rows, next: None, out: start, stride, stream: self.stream, ahead: &[] }
+        let (row_bytes, stream) = (self.lanes.len() * self.size, self.stream);
+        Tiles { lanes, loads, first, turn, rows, next: None, out: start, stride, row_bytes, stream, ahead: &[] }
+    }
+
+    /// Returns whether tiles write rows of the group where they belong: whole lines, or parts of longer rows.
+    #[inline(always)]
+    fn writes_rows(&self, out: Target) -> bool {
+        let width = self.lanes.len() * self.size;
+        width == LINE || out.stride() != width && writes_parts_of_lines(self.isa, self.size, self.stream)
     }
 
     /// Returns where the lanes start that are prefetched behind the end of these rows; `None` if lanes are not prefetched.
@@ -291,7 +298,8 @@ impl<'a> LaneGroup<'a> {
         }
         let is_column = out.stride() == self.size;
         let is_quad = width == QUAD && out.stride() == QUAD;
-        let has_tiles = matches!(self.size, 4 | 8) && !is_column && (width > QUAD || is_quad);
+        let is_large = width > QUAD || is_quad || self.writes_rows(out);
+        let has_tiles = matches!(self.size, 4 | 8) && !is_column && is_large;
         Loads::new(self.lanes, |lane| lane.load().filter(|load| has_tiles || load.is_alike()))
     }
 
@@ -337,14 +345,15 @@ impl<'a> LaneGroup<'a> {
         let turn = self.turn(scratch.before, &mut scratch.after);
         let mut tiles = self.tiles(&lanes, loads, (first, BLOCK_ROWS), out, turn);
         tiles.ahead = scratch.ahead.get(..ahead).unwrap_or(&[]);
-        if count == BLOCK_ROWS && width == LINE {
-            // SAFETY: `lanes` have 64 elements each, in place or in the scratch; 64 rows have room for a line each;
-            // `turn.after` is the scratch's.
+        if count == BLOCK_ROWS && self.writes_rows(out) {
+            // SAFETY: `lanes` have 64 elements each, in place or in the scratch; 64 rows have room for the group, whose
+            // bytes alone are written; `turn.after` is the scratch's.
             return fits & unsafe { transpose(self.isa, tiled, &tiles) };
         }
         // Elsewhere rows would reach beyond theirs: they are put together here, and copied without what is too much.
         let rows = scratch.rows.as_mut_ptr().cast::<u8>();
-        tiles = Tiles { out: rows, stride: if dense { width } else { LINE }, stream: false, ..tiles };
+        let stride = if dense { width } else { LINE };
+        tiles = Tiles { out: rows, stride, row_bytes: LINE, stream: false, ..tiles };
         let fits = fits
             & if tiled == TILED && width <= QUAD {
                 // SAFETY: `lanes` have 64 elements each; `scratch.rows` has room for 64 rows of a line, and a line
@@ -432,6 +441,13 @@ impl<'a> LaneGroup<'a> {
         fill_up(starts);
         (fits, ahead)
     }
+}
+
+/// Returns whether a row of a group that is shorter than a line can be written without the bytes behind it: AVX-512 masks
+/// stores, except those that go past the cache.
+#[inline(always)]
+pub(super) fn writes_parts_of_lines(isa: Isa, size: usize, stream: bool) -> bool {
+    isa == Isa::Avx512 && matches!(size, 4 | 8) && !stream
 }
 
 /// Adds the addresses of a column that are read soon to the prefetch list. Returns the length of the list.

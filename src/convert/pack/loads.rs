@@ -39,8 +39,10 @@ impl<'a> Loads<'a> {
             loads.all_in_place &= *in_place;
             (*source, *stored) = (lane.stored_at(0), lane.stored());
         }
-        let [first, ..] = loads.each;
+        let ([first, ..], [source, ..], [stored, ..]) = (loads.each, loads.sources, loads.stored);
         loads.each.iter_mut().skip(lanes.len()).for_each(|unused| *unused = first);
+        loads.sources.iter_mut().skip(lanes.len()).for_each(|unused| *unused = source);
+        loads.stored.iter_mut().skip(lanes.len()).for_each(|unused| *unused = stored);
         loads
     }
 

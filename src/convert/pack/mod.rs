@@ -62,7 +62,7 @@ use super::lane::Lane;
 use super::misfit::Misfit;
 use super::threads::for_each_part;
 use crate::error::{Error, Result};
-use group::{GroupBuffers, LaneGroup};
+use group::{GroupBuffers, LaneGroup, writes_parts_of_lines};
 use load::LANES;
 use stream::{HUGE_PAGE, Pages};
 use target::Target;
@@ -250,7 +250,7 @@ impl Packer<'_> {
             // SAFETY: `room`: `pages` has either no bytes or all of dense rows, every one of which is to be written;
             // runs follow each other, so that none of the rows from `start` on is written yet.
             unsafe { pages.make(out.part(end..end).start()) };
-            let mut columns = self.group_starts().peekable();
+            let mut columns = self.group_starts(stream).peekable();
             while let Some(column) = columns.next() {
                 let next = columns.peek().map_or((0, first + end), |next| (*next, first + start));
                 let group = LaneGroup { next: Some((self.line(next.0), next.1)), ..self.group(column, stream) };
@@ -338,11 +338,12 @@ impl Packer<'_> {
         (span / stride.max(1)).max(RUN / self.size).next_multiple_of(BLOCK_ROWS)
     }
 
-    /// The first column of each group. The last group begins where it has all its columns: some are written twice, with the
-    /// same values.
-    fn group_starts(&self) -> impl Iterator<Item = usize> {
+    /// The first column of each group. Where only whole lines are written, the last group begins where it has all its columns:
+    /// some are written twice, with the same values.
+    fn group_starts(&self, stream: bool) -> impl Iterator<Item = usize> {
         let (columns, most) = (LINE / self.size, self.lanes.len());
-        (0..most).step_by(columns).map(move |column| column.min(most.saturating_sub(columns)))
+        let last = if writes_parts_of_lines(self.isa, self.size, stream) { most } else { most.saturating_sub(columns) };
+        (0..most).step_by(columns).map(move |column| column.min(last))
     }
 
     /// Returns as many columns as a line has, from this one on.

@@ -83,6 +83,6 @@ impl Packer<'_> {
             let group = self.group(column, false);
             (group, group.loads(out), column * self.size)
         };
-        self.group_starts().map(loaded).collect()
+        self.group_starts(false).map(loaded).collect()
     }
 }

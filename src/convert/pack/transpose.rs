@@ -54,6 +54,8 @@ pub(super) struct Tiles<'a> {
     pub(super) out: *mut u8,
     /// Bytes from one row to the next. If it is less than a line, the next row overwrites the surplus of this one.
     pub(super) stride: usize,
+    /// Bytes of a row that are written: a line, or less, of 4- or 8-byte elements by AVX-512 without `stream` and `turn`.
+    pub(super) row_bytes: usize,
     /// Whether rows are aligned cache lines, to be written by non-temporal stores.
     pub(super) stream: bool,
     /// Addresses of the source lines that are read next, four lines each. They are prefetched while rows are written, so that
@@ -122,7 +124,7 @@ fn ahead<'a>(
 /// # Safety
 /// - `lanes`: each of these has a readable element for each row, of any alignment, and of the result's dtype unless AVX-512
 ///   loads others.
-/// - `rows`: each has room for a line, on a cache line if `stream`. They are 64, or several times that of elements of 4 or 8
+/// - `rows`: each has room for `row_bytes`, on a cache line if `stream`. They are 64, or several times that of elements of 4 or 8
 ///   bytes.
 /// - `turn`: where there is one, `after` may be written, `before` is whole, and the processor has AVX-512.
 /// - `isa`: the processor has it.
