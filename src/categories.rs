@@ -67,25 +67,36 @@ pub(crate) struct Lookup<'a> {
     short: Option<Finder<'a>>,
 }
 
-impl<'c> Lookup<'c> {
-    /// Returns what finds short texts faster, if that is known: a loop for it alone keeps it in registers.
-    #[inline]
-    pub(crate) fn short(self) -> Option<Finder<'c>> {
-        self.short
-    }
-
-    /// Returns the code of an array's value, as [`Categories::code`]; `None` if the array does not have it. `short` is [`Self::short`].
+impl Lookup<'_> {
+    /// Returns the code of an array's value, as [`Categories::code`]; `None` if the array does not have it.
     #[inline(always)]
-    pub(crate) fn code_at<'a, S: Slots<'a>>(self, short: Option<Finder<'_>>, slots: S, slot: usize) -> Option<i32> {
+    pub(crate) fn code_at<'a, S: Slots<'a>>(self, slots: S, slot: usize) -> Option<i32> {
         if !S::HAS_BLOCKS {
             return slots.key(slot).map(|key| self.categories.code(key));
         }
         // Most values are short, and most are categories.
-        let found = slots.block(slot).and_then(|(block, bytes)| match short {
-            Some(short) => short.find(block, bytes),
-            None => self.categories.vocabulary.table.find_short(block, bytes),
-        });
-        found.or_else(|| self.categories.code_of_key(slots, slot))
+        let found = match (slots.block(slot), self.short) {
+            (Some((block, bytes)), Some(short)) => short.find(block, bytes),
+            (Some((block, bytes)), None) => self.categories.vocabulary.table.find_short(block, bytes),
+            (None, _) => None,
+        };
+        if found.is_some() { found } else { self.categories.code_of_key(slots, slot) }
+    }
+
+    /// Writes the codes of an array's values from slot `first` on, as [`Self::code_at`]; `None` if the array does not have one.
+    pub(crate) fn write_codes<'a, S: Slots<'a>>(self, slots: S, first: usize, codes: &mut [i32]) -> Option<()> {
+        let mut written = 0;
+        while written < codes.len() {
+            if let Some(short) = self.short {
+                let rest = codes.get_mut(written..)?;
+                written = written.saturating_add(slots.find_short(short, first.saturating_add(written), rest));
+            }
+            if let Some(code) = codes.get_mut(written) {
+                *code = self.code_at(slots, first.saturating_add(written))?;
+                written = written.saturating_add(1);
+            }
+        }
+        Some(())
     }
 }
 

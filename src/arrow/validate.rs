@@ -1,6 +1,7 @@
 //! Validates the arrays that are given to and come from arrow-rs, which refuses some valid arrays, and whose
 //! allocations of claimed sizes end the process if they fail.
 
+use arrow_buffer::ArrowNativeType;
 use arrow_buffer::bit_chunk_iterator::UnalignedBitChunk;
 use arrow_data::ArrayData;
 use arrow_schema::{ArrowError, DataType};
@@ -103,12 +104,33 @@ pub(crate) fn validate(data: &ArrayData) -> std::result::Result<(), ArrowError> 
         }
         _ => data.validate_nulls()?,
     }
-    data.validate_values()?;
+    if !has_ordered_offsets(data) {
+        data.validate_values()?;
+    }
     data.child_data().iter().enumerate().try_for_each(|(index, child)| {
         let of_child =
             |error| ArrowError::InvalidArgumentError(format!("{} child #{index}: {error}", data.data_type()));
         validate(child).map_err(of_child)
     })
+}
+
+/// Returns whether the type's only contents to check are offsets, and none is less than the one before it. The first and the last
+/// one are valid, as [`ArrayData::validate`] has checked, so all are.
+fn has_ordered_offsets(data: &ArrayData) -> bool {
+    fn are_ordered<T: ArrowNativeType>(data: &ArrayData) -> bool {
+        let end = data.offset().saturating_add(data.len()).saturating_add(1);
+        let offsets = data.buffers().first().and_then(|buffer| buffer.typed_data::<T>().get(data.offset()..end));
+        // Goes on behind a decrease, as vectors do.
+        let is_ordered = |offsets: &[T]| {
+            offsets.iter().zip(offsets.iter().skip(1)).fold(true, |ordered, (start, end)| ordered & (start <= end))
+        };
+        offsets.is_some_and(is_ordered)
+    }
+    match data.data_type() {
+        DataType::Binary | DataType::List(_) | DataType::Map(_, _) => are_ordered::<i32>(data),
+        DataType::LargeBinary | DataType::LargeList(_) => are_ordered::<i64>(data),
+        _ => false,
+    }
 }
 
 fn refused(data: &ArrayData, reason: &str) -> ArrowError {
@@ -145,11 +167,12 @@ fn check_hidden_nulls(data: &ArrayData, child: &ArrayData, size: usize) -> std::
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
     use std::sync::Arc;
 
     use arrow_array::types::Int64Type;
     use arrow_array::{Array, FixedSizeListArray, Int32Array, Int64Array, RunArray, StructArray};
-    use arrow_buffer::{BooleanBuffer, NullBuffer};
+    use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
     use arrow_schema::{Field, Fields};
 
     use super::*;
@@ -208,6 +231,41 @@ mod tests {
     }
 
     #[test]
+    fn offsets_never_decrease_and_lie_in_the_values() {
+        let data = |of: &DataType, offsets: &[i64], slots: Range<usize>| {
+            let is_large = matches!(of, DataType::LargeBinary | DataType::LargeList(_));
+            let small: Vec<i32> = offsets.iter().map(|offset| i32::try_from(*offset).unwrap()).collect();
+            let offsets = if is_large { Buffer::from_vec(offsets.to_vec()) } else { Buffer::from_vec(small) };
+            let data = ArrayData::builder(of.clone()).offset(slots.start).len(slots.len()).add_buffer(offsets);
+            let data = match of {
+                DataType::List(_) | DataType::LargeList(_) => {
+                    data.add_child_data(Int64Array::from(vec![0; 10]).to_data())
+                }
+                _ => data.add_buffer(Buffer::from_vec(vec![0_u8; 10])),
+            };
+            // SAFETY: buffers have room for the offsets; nothing reads by them but `validate`.
+            unsafe { data.build_unchecked() }
+        };
+        let item = Arc::new(Field::new("item", DataType::Int64, true));
+        let lists = [DataType::List(item.clone()), DataType::LargeList(item)];
+        for of in [DataType::Binary, DataType::LargeBinary].into_iter().chain(lists) {
+            let right = [0, 0, 1, 5, 5, 5, 6, 7, 10, 10, 10];
+            assert!(validate(&data(&of, &right, 0..10)).is_ok());
+            for at in 0..right.len() {
+                for wrong in [-1, 11, i64::from(i32::MIN), right[at] + 6, right[at] - 6] {
+                    let mut offsets = right;
+                    offsets[at] = wrong;
+                    let is_valid = |part: &[i64]| part.is_sorted() && part[0] >= 0 && part[part.len() - 1] <= 10;
+                    for slots in [0..10, 1..10, 0..9, 3..7] {
+                        let expected = is_valid(&offsets[slots.start..=slots.end]);
+                        assert_eq!(validate(&data(&of, &offsets, slots)).is_ok(), expected, "{of} {offsets:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
     fn valid_arrays_pass_and_broken_children_do_not() {
         let child = Arc::new(Int32Array::from(vec![Some(1), None, Some(3), None]));
         let field = Arc::new(Field::new("x", DataType::Int32, true));
@@ -215,9 +273,9 @@ mod tests {
         assert!(validate(&lists.to_data()).is_ok());
         let structs = StructArray::new(Fields::from(vec![field]), vec![child], None);
         assert!(validate(&structs.to_data().slice(1, 2)).is_ok());
-        let text = ArrayData::builder(DataType::Utf8).len(1).add_buffer(arrow_buffer::Buffer::from_vec(vec![0_i32, 1]));
+        let text = ArrayData::builder(DataType::Utf8).len(1).add_buffer(Buffer::from_vec(vec![0_i32, 1]));
         // SAFETY: invalid text is what this is about.
-        let text = unsafe { text.add_buffer(arrow_buffer::Buffer::from_vec(vec![0xff_u8])).build_unchecked() };
+        let text = unsafe { text.add_buffer(Buffer::from_vec(vec![0xff_u8])).build_unchecked() };
         let error = validate(&rows(&[true], text, 1, 0)).unwrap_err().to_string();
         assert!(error.contains("child #0") && error.contains("UTF8"), "{error}");
     }

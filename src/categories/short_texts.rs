@@ -7,10 +7,8 @@ use crate::alloc::fallible;
 pub(super) struct ShortTexts {
     /// Masks and seeds, by the number of bytes.
     kept: [LengthMask; SHORT + 1],
-    second: u64,
     /// For each group of texts, the displacement that gives each text of the group a record of its own.
     shifts: Vec<u32>,
-    group_mask: u64,
     /// A power of two of records, at most half of which are used.
     records: Vec<Record>,
     /// The low bits of a mixed hash, which are not part of its record's number.
@@ -21,9 +19,7 @@ pub(super) struct ShortTexts {
 #[derive(Clone, Copy)]
 pub(crate) struct Finder<'a> {
     kept: &'a [LengthMask; SHORT + 1],
-    second: u64,
     shifts: &'a [u32],
-    group_mask: u64,
     records: &'a [Record],
     spare_bits: u32,
 }
@@ -33,8 +29,8 @@ pub(crate) struct Finder<'a> {
 struct LengthMask {
     /// The masks that keep the bytes of the text.
     words: (u64, u64),
-    /// The seed, combined with the number of bytes.
-    seed: u64,
+    /// The seeds, the first one combined with the number of bytes.
+    seeds: (u64, u64),
 }
 
 /// A text with its position, in half a cache line.
@@ -65,17 +61,15 @@ impl ShortTexts {
             return None;
         }
         let [first, second] = seed;
-        let mut kept = [LengthMask { words: (0, 0), seed: first }; SHORT + 1];
+        let mut kept = [LengthMask { words: (0, 0), seeds: (0, 0) }; SHORT + 1];
         for ((kept, words), bytes) in kept.iter_mut().zip(KEPT).zip(0_u64..) {
-            *kept = LengthMask { words, seed: first ^ bytes.wrapping_mul(MIXER) };
+            *kept = LengthMask { words, seeds: (first ^ bytes.wrapping_mul(MIXER), second) };
         }
         // No platform has addresses of fewer than 16 bits, and records are at least two.
         let (groups, size) = (count.div_ceil(2).next_power_of_two(), count.saturating_mul(2).next_power_of_two());
         let mut made = Self {
             kept,
-            second,
             shifts: filled(groups, 0)?,
-            group_mask: u64::try_from(groups).ok()?.checked_sub(1)?,
             records: filled(size, NONE)?,
             spare_bits: u32::BITS.checked_sub(size.trailing_zeros())?,
         };
@@ -85,8 +79,8 @@ impl ShortTexts {
             let record = Record { words: mark.words, bytes: u32::try_from(mark.bytes).ok()?, position };
             texts.push((hash, record));
         }
-        let mask = made.group_mask;
-        let group = |text: &(u64, Record)| text.0 & mask;
+        let mask = groups.wrapping_sub(1);
+        let group = |text: &(u64, Record)| low_bits(text.0) & mask;
         texts.sort_unstable_by_key(group);
         let mut groups = fallible::with_room(count).ok()?;
         groups.extend(texts.chunk_by(|one, other| group(one) == group(other)));
@@ -125,8 +119,8 @@ impl ShortTexts {
     /// Returns the [`Finder`] of these texts.
     #[inline(always)]
     pub(super) fn finder(&self) -> Finder<'_> {
-        let Self { kept, second, shifts, group_mask, records, spare_bits } = self;
-        Finder { kept, second: *second, shifts, group_mask: *group_mask, records, spare_bits: *spare_bits }
+        let Self { kept, shifts, records, spare_bits } = self;
+        Finder { kept, shifts, records, spare_bits: *spare_bits }
     }
 }
 
@@ -137,20 +131,20 @@ impl Finder<'_> {
         let (low, high) = halves(block);
         let kept = self.kept.get(bytes)?;
         let (low, high) = (low & kept.words.0, high & kept.words.1);
-        let hash = fold(low ^ kept.seed, high ^ self.second);
+        let hash = fold(low ^ kept.seeds.0, high ^ kept.seeds.1);
         let record = self.records.get(self.record(hash, *self.shifts.get(self.group(hash))?))?;
         let is_equal = record.words == (low, high) && usize::try_from(record.bytes) == Ok(bytes);
         is_equal.then_some(record.position)
     }
 
     fn hash(self, (low, high): (u64, u64), bytes: usize) -> Option<u64> {
-        self.kept.get(bytes).map(|kept| fold(low ^ kept.seed, high ^ self.second))
+        self.kept.get(bytes).map(|kept| fold(low ^ kept.seeds.0, high ^ kept.seeds.1))
     }
 
-    /// Returns the group of a hash, which is its low bits.
+    /// Returns the group of a hash, which is its low bits: the number of groups is a power of two.
     #[inline(always)]
     fn group(self, hash: u64) -> usize {
-        usize::try_from(hash & self.group_mask).unwrap_or(usize::MAX)
+        low_bits(hash) & self.shifts.len().wrapping_sub(1)
     }
 
     /// Returns the number of a hash's record, under the shift of its group.
@@ -160,6 +154,13 @@ impl Finder<'_> {
         let mixed = (upper ^ shift).wrapping_mul(SPREAD);
         usize::try_from(mixed.wrapping_shr(self.spare_bits)).unwrap_or(usize::MAX)
     }
+}
+
+/// The lowest bits of a hash, as many as an address has.
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "the upper bits are not asked for")]
+fn low_bits(hash: u64) -> usize {
+    hash as usize
 }
 
 fn filled<T: Copy>(count: usize, value: T) -> Option<Vec<T>> {

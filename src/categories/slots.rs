@@ -4,6 +4,7 @@ use arrow_buffer::ArrowNativeType;
 use arrow_data::{ArrayData, ByteView};
 use arrow_schema::DataType;
 
+use super::short_texts::Finder;
 use super::value_kind::Key;
 
 /// The values of an array by slot; null slots have any value.
@@ -17,6 +18,17 @@ pub(crate) trait Slots<'a>: Copy {
     /// Returns the sixteen bytes from the start of a value on, the first one lowest, and the length of the value, which may be less or more
     /// than sixteen. `None` for integers, and where the buffer ends before the sixteenth byte.
     fn block(self, slot: usize) -> Option<(u128, usize)>;
+
+    /// Writes the positions of the values from this slot on, up to one that is none of these short texts. Returns how many it wrote.
+    #[inline(never)]
+    fn find_short(self, texts: Finder<'_>, first: usize, positions: &mut [i32]) -> usize {
+        for (count, (position, slot)) in positions.iter_mut().zip(first..).enumerate() {
+            let Some((block, bytes)) = self.block(slot) else { return count };
+            let Some(found) = texts.find(block, bytes) else { return count };
+            *position = found;
+        }
+        positions.len()
+    }
 }
 
 /// What is done with the slots of an array: compiled for each layout.

@@ -18,17 +18,27 @@ fn codes(categories: &Categories, values: &dyn Array) -> Vec<i32> {
         type Out = Vec<i32>;
         fn visit<'b>(self, slots: impl Slots<'b>) -> Vec<i32> {
             let look = self.0.lookup(0);
-            (0..self.1).map(|slot| look.code_at(look.short(), slots, slot).unwrap()).collect()
+            let single: Vec<i32> = (0..self.1).map(|slot| look.code_at(slots, slot).unwrap()).collect();
+            for first in [0, self.1.min(1), self.1 / 2, self.1] {
+                let mut rest = vec![7; self.1 - first];
+                look.write_codes(slots, first, &mut rest).unwrap();
+                assert!(are_same(&rest, &single[first..]));
+            }
+            single
         }
     }
     let codes = || visit(&values.to_data(), All(categories, values.len())).unwrap();
     let in_buckets = codes();
     // After many look-ups by a perfect hash.
     categories.lookup(1 << 20);
-    // Negative codes are those of values that are noted for errors, of which few are.
-    let is_same = codes().iter().zip(&in_buckets).all(|(code, other)| code == other || *code < 0 && *other < 0);
-    assert!(is_same);
+    assert!(are_same(&codes(), &in_buckets));
     in_buckets
+}
+
+/// Negative codes are those of values that are noted for errors, of which few are.
+fn are_same(codes: &[i32], others: &[i32]) -> bool {
+    let is_same = |(code, other): (&i32, &i32)| code == other || *code < 0 && *other < 0;
+    codes.len() == others.len() && codes.iter().zip(others).all(is_same)
 }
 
 #[test]
@@ -92,7 +102,7 @@ fn short_values_are_found_by_the_sixteen_bytes_at_their_start() {
     impl Visit for Short<'_> {
         type Out = Vec<Option<i32>>;
         fn visit<'b>(self, slots: impl Slots<'b>) -> Vec<Option<i32>> {
-            let (short, table) = (self.0.lookup(0).short(), &self.0.vocabulary.table);
+            let (short, table) = (self.0.lookup(0).short, &self.0.vocabulary.table);
             let find = |(block, bytes)| match short {
                 Some(short) => short.find(block, bytes),
                 None => table.find_short(block, bytes),

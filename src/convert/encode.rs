@@ -10,7 +10,7 @@ use arrow_schema::{DataType, Field};
 use super::repeat::RowMap;
 use crate::alloc::fallible;
 use crate::arrow::DeviceArray;
-use crate::categories::{Categories, Slots, Visit, visit};
+use crate::categories::{Categories, Lookup, Slots, Visit, visit};
 use crate::error::{Error, Result};
 use crate::spec::Spec;
 
@@ -35,11 +35,7 @@ pub(super) fn encoded(data: &ArrayData, categories: &Categories) -> Result<Array
         type Out = Result<Vec<i32>>;
         fn visit<'a>(self, slots: impl Slots<'a>) -> Result<Vec<i32>> {
             let Self(data, categories) = self;
-            let look = categories.lookup(data.len());
-            match look.short() {
-                Some(short) => codes_of(data, move |slot| look.code_at(Some(short), slots, slot)),
-                None => codes_of(data, move |slot| look.code_at(None, slots, slot)),
-            }
+            codes_of(data, categories.lookup(data.len()), slots)
         }
     }
     let codes = visit(data, All(data, categories)).ok_or_else(|| no_categories(data))??;
@@ -47,22 +43,15 @@ pub(super) fn encoded(data: &ArrayData, categories: &Categories) -> Result<Array
 }
 
 /// The codes of an array's slots, 0 for nulls; an error if it does not have the value of one.
-fn codes_of(data: &ArrayData, code: impl Fn(usize) -> Option<i32>) -> Result<Vec<i32>> {
-    let mut codes = fallible::with_room(data.len())?;
-    let mut is_whole = true;
-    let mut code = |slot| {
-        code(slot).unwrap_or_else(|| {
-            is_whole = false;
-            0
-        })
+fn codes_of<'a>(data: &ArrayData, look: Lookup<'_>, slots: impl Slots<'a>) -> Result<Vec<i32>> {
+    let mut codes: Vec<i32> = fallible::with_room(data.len())?;
+    codes.resize(data.len(), 0);
+    let write = |(start, end)| look.write_codes(slots, start, codes.get_mut(start..end)?);
+    let is_whole = match data.nulls() {
+        None => [(0, data.len())].into_iter().try_for_each(write),
+        Some(nulls) => nulls.valid_slices().try_for_each(write),
     };
-    match data.nulls() {
-        None => codes.extend((0..data.len()).map(code)),
-        Some(nulls) => {
-            codes.extend(nulls.iter().enumerate().map(|(slot, valid)| if valid { code(slot) } else { 0 }));
-        }
-    }
-    is_whole.then_some(codes).ok_or_else(lead_out)
+    is_whole.map(|()| codes).ok_or_else(lead_out)
 }
 
 /// As [`encoded`], of the rows that `rows` maps to values, such as the codes of a dictionary.
@@ -82,7 +71,7 @@ pub(super) fn encoded_rows(values: &ArrayData, rows: &impl RowMap, categories: &
             rows.for_each(|slot, count| {
                 let slot = slot
                     .filter(|slot| values.nulls().is_none_or(|nulls| *slot >= nulls.len() || nulls.is_valid(*slot)));
-                let code = slot.map(|slot| look.code_at(look.short(), slots, slot));
+                let code = slot.map(|slot| look.code_at(slots, slot));
                 is_whole &= code != Some(None);
                 for _ in 0..count.min(rows.len().saturating_sub(codes.len())) {
                     if code.is_some() {
