@@ -12,7 +12,8 @@ use arrow_array::{
 use arrow_buffer::{NullBuffer, OffsetBuffer};
 use arrow_dlpack::ffi::dlpack::DLDeviceType;
 use arrow_dlpack::{
-    Conversion, CopyLog, Device, DeviceArray, DeviceArrayStream, Group, NullPolicy, Report, Scalar, Selection, Tensor,
+    Chunks, Conversion, CopyLog, Device, DeviceArray, DeviceArrayStream, Group, NullPolicy, Report, Scalar, Selection,
+    Tensor,
 };
 use arrow_schema::{Field, FieldRef};
 use support::arrow::{field, shared};
@@ -110,5 +111,40 @@ fn a_validity_tells_whether_lists_are_decoded() {
         assert_eq!(streamed.bytes(), whole.bytes());
         let of_type = grouped.explain_type(batch.field(), Device::CPU).unwrap();
         assert_eq!(steps(&of_type)[0], "decoded, unless the lists follow each other");
+    }
+}
+
+#[test]
+fn lists_of_a_stream_are_copied_once_if_their_items_follow_each_other() {
+    let items: ArrayRef = Arc::new(Int32Array::from(vec![Some(0), Some(1), None, Some(3), Some(4), Some(5), Some(6)]));
+    let (dense, other) = (&[1, 3, 5][..], &[4, 0, 1][..]);
+    // Each array has 6 elements of 4 bytes. If a list of one array is elsewhere, all of them are decoded.
+    for (starts, decoded) in [([dense, dense], 0), ([dense, other], 48), ([other, dense], 48), ([other, other], 48)] {
+        let chunks = starts.map(|starts| imported(&apart(&items, starts, None)));
+        let elements = starts.iter().flat_map(|starts| starts.iter()).flat_map(|start| [*start, start + 1]);
+        let expected: Vec<i32> = elements.map(|at| if at == 2 { -1 } else { at }).collect();
+        let field = chunks[0].field().clone();
+        let stream = || DeviceArrayStream::new(field.clone(), DLDeviceType::CPU, chunks.clone().into_iter().map(Ok));
+        let (log, whole) = (CopyLog::new(), CopyLog::new());
+        let read = log.track(|| fills().read_tensor(&mut stream())).unwrap();
+        assert_eq!(numbers(&read), expected);
+        assert_eq!(log.bytes(), 48 + decoded);
+        whole.track(|| fills().to_tensor(Chunks::new(&field, &chunks))).unwrap();
+        assert_eq!(log.bytes(), whole.bytes());
+
+        let of = |kind: Group| fills().select(Selection::Named(vec![("x".to_owned(), kind)]));
+        let rows = chunks.iter().map(|chunk| {
+            let list = chunk.to_arrow().unwrap();
+            DeviceArray::from_record_batch(&RecordBatch::try_from_iter([("a", list)]).unwrap()).unwrap()
+        });
+        let rows: Vec<DeviceArray> = rows.collect();
+        let field = rows[0].field().clone();
+        let log = CopyLog::new();
+        let mut stream = DeviceArrayStream::new(field, DLDeviceType::CPU, rows.into_iter().map(Ok));
+        let tensors = log.track(|| of(Group::column("a").validity("valid")).read_tensors(&mut stream)).unwrap();
+        assert_eq!(numbers(&tensors[0].1), expected);
+        assert_eq!(read_bools(&tensors[1].1), expected.iter().map(|value| *value >= 0).collect::<Vec<_>>());
+        // The column, and a bool for each of its 12 elements.
+        assert_eq!(log.bytes(), 48 + decoded + 12 + decoded);
     }
 }

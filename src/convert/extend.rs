@@ -21,7 +21,7 @@ fn too_large() -> Error {
 /// Packs the chunks' rows behind those that `out` has.
 ///
 /// # Errors
-/// For a value that a cast cannot take: names column and row, counted from the first chunk. When memory cannot be had.
+/// For a value that a cast cannot take: names column and row, counted from the first chunk. When an allocation fails.
 pub(crate) fn append_matrix(
     spec: &MatrixSpec,
     chunks: &[MatrixColumns<'_>],
@@ -38,7 +38,7 @@ pub(crate) fn append_matrix(
 /// Converts a chunk's elements behind those that `out` has. `row` is the number of the chunk's first row, for messages.
 ///
 /// # Errors
-/// For a value that a cast cannot take: names column and row. When memory cannot be had.
+/// For a value that a cast cannot take: names column and row. When an allocation fails.
 pub(crate) fn append_column(spec: &Spec, chunk: &ColumnChunk<'_>, row: usize, out: &mut GrowingBuffer) -> Result<()> {
     let itemsize = spec.dtype().itemsize();
     let bytes = chunk.leaf.elements.checked_mul(itemsize).ok_or_else(too_large)?;
@@ -59,7 +59,7 @@ pub(crate) fn append_column(spec: &Spec, chunk: &ColumnChunk<'_>, row: usize, ou
 /// Appends a bool for each element of a chunk in host memory: whether it is valid.
 ///
 /// # Errors
-/// When memory cannot be had.
+/// When an allocation fails.
 pub(crate) fn append_validity(chunk: &ColumnChunk<'_>, out: &mut GrowingBuffer) -> Result<()> {
     let elements = chunk.leaf.elements;
     write_validity(chunk, out.spare(elements)?);

@@ -195,13 +195,15 @@ struct One<'a> {
     data: MatrixData,
     /// Of a column.
     sizes: Vec<ChunkSize>,
+    /// Whether an array of a column was decoded: lists whose items follow each other are not.
+    is_decoded: bool,
 }
 
 impl<'a> Growing<'a> {
     fn new(parts: &'a [ResultSpec], options: &'a MatrixOptions) -> Result<Self> {
         let one = |part: &'a ResultSpec| {
             let (out, data) = (GrowingBuffer::new()?, MatrixData::default());
-            Ok(One { part, out, data, sizes: Vec::new() })
+            Ok(One { part, out, data, sizes: Vec::new(), is_decoded: false })
         };
         Ok(Self { results: parts.iter().map(one).collect::<Result<_>>()?, options, rows: 0 })
     }
@@ -290,7 +292,7 @@ impl One<'_> {
     }
 
     fn append_column(&mut self, spec: &Spec, column: ColumnRef<'_>, row: usize) -> Result<()> {
-        let decoded = spec.decoded().map(|field| column.decode(spec, field)).transpose()?;
+        let decoded = self.decoded(spec, &column).map_err(|error| error.behind(row))?;
         let column = decoded.as_ref().map_or(column, ColumnRef::whole);
         let chunk = column.chunk(spec).map_err(|error| error.behind(row))?;
         check_nulls(spec, [&chunk]).map_err(|error| error.behind(row))?;
@@ -298,14 +300,26 @@ impl One<'_> {
         append_column(spec, &chunk, row, &mut self.out)
     }
 
+    /// Returns the column as it is appended, if that is not as it is; keeps whether an array was decoded.
+    fn decoded(&mut self, spec: &Spec, column: &ColumnRef<'_>) -> Result<Option<DeviceArray>> {
+        let Some(field) = spec.decoded() else { return Ok(None) };
+        if let Some(dense) = column.dense(spec)? {
+            return Ok(Some(dense));
+        }
+        self.is_decoded = true;
+        column.decode(spec, field).map(Some)
+    }
+
     fn append_validity(&mut self, spec: &Spec, column: ColumnRef<'_>) -> Result<()> {
-        let decoded = spec.decoded().map(|field| column.decode(spec, field)).transpose()?;
+        let decoded = self.decoded(spec, &column)?;
         let column = decoded.as_ref().map_or(column, ColumnRef::whole);
         append_validity(&column.chunk(spec)?, &mut self.out)
     }
 
-    /// The tensor, and its copy on the record.
+    /// The tensor, and its copy on the record: that of all arrays together, which are all decoded if one of them is.
     fn finish(self, rows: usize, options: &MatrixOptions) -> Result<Tensor> {
+        let as_appended =
+            |spec: &Spec| spec.of_dense_lists().filter(|_| !self.is_decoded).unwrap_or_else(|| spec.clone());
         match &self.part.kind {
             ResultKind::Validity(spec) => {
                 let data = MatrixData { is_row_major: false, is_column_major: false, filled: 0, ..self.data };
@@ -321,13 +335,13 @@ impl One<'_> {
                 Ok(tensor)
             }
             ResultKind::Column { spec, options, .. } => {
-                let plan = Plan::new(spec, &self.sizes, options, Placement::Host)?;
+                let plan = Plan::new(&as_appended(spec), &self.sizes, options, Placement::Host)?;
                 let tensor = grown_column(spec, self.out, rows)?;
                 plan.record(|| what(spec, rows));
                 Ok(tensor)
             }
             ResultKind::ColumnValidity { spec, .. } => {
-                let plan = Plan::validity(spec, rows, Placement::Host, options.copy)?;
+                let plan = Plan::validity(&as_appended(spec), rows, Placement::Host, options.copy)?;
                 let tensor = grown_validity(spec, self.out, rows)?;
                 record_column_validity(spec, &plan);
                 Ok(tensor)
