@@ -87,12 +87,15 @@ impl Lookup<'_> {
     pub(crate) fn write_codes<'a, S: Slots<'a>>(self, slots: S, first: usize, codes: &mut [i32]) -> Option<()> {
         let mut written = 0;
         while written < codes.len() {
-            if let Some(short) = self.short {
-                let rest = codes.get_mut(written..)?;
-                written = written.saturating_add(slots.find_short(short, first.saturating_add(written), rest));
-            }
+            let Some(short) = self.short else {
+                *codes.get_mut(written)? = self.code_at(slots, first.saturating_add(written))?;
+                written = written.saturating_add(1);
+                continue;
+            };
+            let found = slots.find_short(short, first.saturating_add(written), codes.get_mut(written..)?);
+            written = written.saturating_add(found);
             if let Some(code) = codes.get_mut(written) {
-                *code = self.code_at(slots, first.saturating_add(written))?;
+                *code = self.categories.code_of_key(slots, first.saturating_add(written))?;
                 written = written.saturating_add(1);
             }
         }
