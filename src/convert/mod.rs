@@ -77,5 +77,5 @@ pub(crate) use row_block::{FETCH_AHEAD, RowBlock, RowLayout, RowsPlace, prefetch
 #[cfg(feature = "python")]
 pub(crate) use serialize::{ArrayParts, PICKLED, PickledBytes, put_together, take_apart};
 pub(crate) use small_matrix::{is_small, pack_small, write_small};
-pub(crate) use threads::{check_environment, cores, for_each_part, threads};
+pub(crate) use threads::{check_environment, for_each_part, threads};
 pub(crate) use validity_bits::with_bits;

@@ -16,19 +16,15 @@ const WORTH_A_THREAD: usize = if cfg!(miri) { 1 << 8 } else { 1 << 20 };
 /// How many threads write `bytes`: as many as asked for, else as `ARROW_DLPACK_THREADS` says, else one a core; but none
 /// for less than 1 MiB.
 pub(crate) fn threads(asked: Option<usize>, bytes: usize) -> usize {
+    /// Asking for the cores reads files.
+    static CORES: OnceLock<usize> = OnceLock::new();
     let most = bytes / WORTH_A_THREAD;
     if most <= 1 {
         return 1;
     }
     let named = environment().as_ref().ok().copied().flatten().map(NonZero::get);
+    let cores = || *CORES.get_or_init(|| available_parallelism().map_or(1, NonZero::get));
     asked.or(named).unwrap_or_else(cores).clamp(1, most)
-}
-
-/// The number of cores that this process may run on.
-pub(crate) fn cores() -> usize {
-    /// Asking for them reads files.
-    static CORES: OnceLock<usize> = OnceLock::new();
-    *CORES.get_or_init(|| available_parallelism().map_or(1, NonZero::get))
 }
 
 /// Refuses a number of threads in the environment that is none.

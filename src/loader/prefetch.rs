@@ -12,18 +12,10 @@ use std::task::{Context, Waker};
 use std::thread::{Builder, JoinHandle, ThreadId, current};
 use std::time::{Duration, Instant};
 
-use crate::convert::cores;
 use crate::error::{Error, ErrorKind, Remedy, Result};
 
 /// At most 15 bytes, because Linux shows no more.
 const NAME: &str = "dlpack-loader";
-
-/// How long a taker looks for an item before it sleeps: the thread that makes items takes several microseconds to wake one that
-/// sleeps, as long as it takes to pack a small batch.
-const WATCH: Duration = Duration::from_micros(50);
-
-/// Pauses of the processor between two looks, about a microsecond: the thread needs the lock, too.
-const LOOKS_APART: usize = 32;
 
 thread_local! {
     /// Whether this thread is a loader's.
@@ -233,9 +225,7 @@ impl<T> Prefetch<T> {
             if self.id == current().id() {
                 return Err(Error::argument("the source asks the loader that reads it for a batch"));
             }
-            drop(state);
             let until = Instant::now() + patience;
-            state = self.watch(until);
             state.takers_wait += 1;
             while state.ready.is_empty() && !state.ended {
                 let Some(left) = until.checked_duration_since(Instant::now()) else { break };
@@ -254,21 +244,6 @@ impl<T> Prefetch<T> {
             return Ok(Taken::Failed(failure));
         }
         Ok(if state.failed || self.shared.stop.is_asked() { Taken::Cut } else { Taken::End })
-    }
-
-    /// Looks for an item for a moment, without sleeping. Where there is one core, the thread would make none meanwhile.
-    fn watch(&self, until: Instant) -> MutexGuard<'_, QueueState<T>> {
-        let until = until.min(Instant::now() + WATCH);
-        loop {
-            let state = self.shared.lock();
-            if !state.ready.is_empty() || state.ended || cores() == 1 || Instant::now() >= until {
-                return state;
-            }
-            drop(state);
-            for _ in 0..LOOKS_APART {
-                std::hint::spin_loop();
-            }
-        }
     }
 
     /// Returns the next item if it is ready. If not, the task is woken when that may have changed.
