@@ -81,8 +81,10 @@ pub(super) fn arrow_noting_loss(
 ) -> PyResult<Option<ArrowInput>> {
     if let Ok(stream) = object.cast_exact::<ArrayStream>() {
         refuses(&unread(stream.get()))?;
+        // A stream that another thread reads keeps its arrays.
+        let taken = stream.get().take()?;
         *is_lost = true;
-        return stream.get().take().map(|stream| Some(ArrowInput::Stream(stream)));
+        return Ok(Some(ArrowInput::Stream(taken)));
     }
     if object.is_exact_instance_of::<Tensor>() || is_package_tensor(object) {
         return Ok(None);

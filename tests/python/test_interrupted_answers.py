@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -307,3 +308,24 @@ def test_an_interrupt_after_a_read_leaves_no_source_unread(kind: type[Any], open
     with pytest.raises(ValueError, match="can be read once, and was"):
         list(loader)
     assert source.reads == 1
+
+
+def test_a_stream_that_another_thread_reads_is_not_lost():
+    is_asked, may_answer = threading.Event(), threading.Event()
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        is_asked.set()
+        assert may_answer.wait(30)
+        yield BATCH
+        yield BATCH
+
+    stream = ad.from_arrow(pa.RecordBatchReader.from_batches(BATCH.schema, batches()))
+    loader = ad.Loader(stream, batch_size=1, prefetch=0)
+    reads = threading.Thread(target=next, args=[stream])
+    reads.start()
+    assert is_asked.wait(30)
+    with pytest.raises(ValueError, match="another thread reads the stream"):
+        list(loader)
+    may_answer.set()
+    reads.join()
+    assert len(list(loader)) == BATCH.num_rows

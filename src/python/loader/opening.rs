@@ -28,7 +28,7 @@ pub(super) struct SourceTurn<'a> {
     next: u64,
 }
 
-/// This thread of this process: the process in the upper half, so that none is [`FREE`] or [`SPENT`].
+/// Returns this thread of this process: the process in the upper half, so that none is [`FREE`] or [`SPENT`].
 fn this_thread() -> u64 {
     static THREADS: AtomicU32 = AtomicU32::new(1);
     thread_local! {
@@ -37,7 +37,7 @@ fn this_thread() -> u64 {
     u64::from(std::process::id()) << 32 | u64::from(NUMBER.with(|number| *number))
 }
 
-/// The process of a thread that has the turn.
+/// Returns the process of a thread that has the turn.
 fn process_of(thread: u64) -> u64 {
     thread >> 32
 }
@@ -62,7 +62,10 @@ impl SourceTurns {
                 return Ok(turn);
             }
             py.check_signals()?;
-            py.detach(|| self.wait(state));
+            // A turn may have begun since it was free.
+            if state != FREE {
+                py.detach(|| self.wait(state));
+            }
         }
     }
 
@@ -120,6 +123,9 @@ mod tests {
         let turn = turns.try_take(own).unwrap();
         assert!(turns.try_take(other).is_none() && !turns.is_spent());
         drop(turn);
+        // A turn of another process, which a fork left.
+        turns.0.store(own ^ 1 << 32, Ordering::Relaxed);
+        drop(turns.try_take(own).unwrap());
         turns.try_take(other).unwrap().spend();
         assert!(turns.is_spent() && turns.try_take(own).is_none());
     }

@@ -87,6 +87,9 @@ impl LoaderSource {
         // A connection is one object for all results, and has no result that was read already.
         let is_connection = !has_dunder(object)? && is_read_by_method(object)?;
         let (opened, again) = read_noting_loss(object, refuses)?;
+        if opened.is_err() && again {
+            return opened;
+        }
         // Not every object can be referred to weakly, and a reference would keep the reader.
         let once = if again || is_connection { None } else { PyWeakrefReference::new(object).ok().map(Bound::unbind) };
         *lock() = once;
