@@ -4,6 +4,7 @@ use std::any::Any;
 use std::num::NonZero;
 use std::ops::Range;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{Builder, ScopedJoinHandle, available_parallelism, scope};
 
 use crate::cuda::thread_sync;
@@ -16,15 +17,26 @@ const WORTH_A_THREAD: usize = if cfg!(miri) { 1 << 8 } else { 1 << 20 };
 /// How many threads write `bytes`: as many as asked for, else as `ARROW_DLPACK_THREADS` says, else one a core; but none
 /// for less than 1 MiB.
 pub(crate) fn threads(asked: Option<usize>, bytes: usize) -> usize {
-    /// Asking for the cores reads files.
-    static CORES: OnceLock<usize> = OnceLock::new();
     let most = bytes / WORTH_A_THREAD;
     if most <= 1 {
         return 1;
     }
     let named = environment().as_ref().ok().copied().flatten().map(NonZero::get);
-    let cores = || *CORES.get_or_init(|| available_parallelism().map_or(1, NonZero::get));
     asked.or(named).unwrap_or_else(cores).clamp(1, most)
+}
+
+/// Returns the number of cores that this process may run on.
+fn cores() -> usize {
+    /// 0 before they were asked for, which reads files. No lock: a fork would leave one locked that another thread holds.
+    static CORES: AtomicUsize = AtomicUsize::new(0);
+    match CORES.load(Ordering::Relaxed) {
+        0 => {
+            let cores = available_parallelism().map_or(1, NonZero::get);
+            CORES.store(cores, Ordering::Relaxed);
+            cores
+        }
+        cores => cores,
+    }
 }
 
 /// Refuses a number of threads in the environment that is none.
