@@ -120,7 +120,7 @@ fn has_ordered_offsets(data: &ArrayData) -> bool {
     fn are_ordered<T: ArrowNativeType>(data: &ArrayData) -> bool {
         let end = data.offset().saturating_add(data.len()).saturating_add(1);
         let offsets = data.buffers().first().and_then(|buffer| buffer.typed_data::<T>().get(data.offset()..end));
-        // Goes on behind a decrease, as vectors do.
+        // Does not stop at a decrease, so that the compiler vectorises the loop.
         let is_ordered = |offsets: &[T]| {
             offsets.iter().zip(offsets.iter().skip(1)).fold(true, |ordered, (start, end)| ordered & (start <= end))
         };

@@ -156,7 +156,7 @@ impl Finder<'_> {
     }
 }
 
-/// The lowest bits of a hash, as many as an address has.
+/// Returns the lowest bits of a hash, as many as an address has.
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "the upper bits are not asked for")]
 fn low_bits(hash: u64) -> usize {

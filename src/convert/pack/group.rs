@@ -221,7 +221,7 @@ impl<'a> LaneGroup<'a> {
         })
     }
 
-    /// Writes lines from lanes that are all read in place, in one call for all whole blocks of 64 rows. Returns the number of
+    /// Writes rows from lanes that are all read in place, in one call for all whole blocks of 64 rows. Returns the number of
     /// rows, 0 if an element may not fit.
     ///
     /// # Safety
@@ -236,7 +236,7 @@ impl<'a> LaneGroup<'a> {
         let next = self.next_lanes(loads, first..first + rows);
         let tiles = Tiles { next: next.as_ref(), ..self.tiles(&lanes, loads, (first, rows), out, turn) };
         // SAFETY: the first `rows` rows, a multiple of 64, of `out` and of the columns; each has room for the group,
-        // whose bytes alone are written.
+        // whose bytes alone are written: a line, or less where `writes_rows` says that AVX-512 writes parts.
         let fits = unsafe { transpose(self.isa, self.size, &tiles) };
         if fits && self.head.is_some() {
             scratch.before = Some(scratch.after);
@@ -347,7 +347,7 @@ impl<'a> LaneGroup<'a> {
         tiles.ahead = scratch.ahead.get(..ahead).unwrap_or(&[]);
         if count == BLOCK_ROWS && self.writes_rows(out) {
             // SAFETY: `lanes` have 64 elements each, in place or in the scratch; 64 rows have room for the group, whose
-            // bytes alone are written; `turn.after` is the scratch's.
+            // bytes alone are written, a line or what `writes_rows` allows; `turn.after` is the scratch's.
             return fits & unsafe { transpose(self.isa, tiled, &tiles) };
         }
         // Elsewhere rows would reach beyond theirs: they are put together here, and copied without what is too much.
@@ -465,7 +465,7 @@ fn fetch_next(ahead: &mut [*const u8; ADDRESSES], mut filled: usize, lane: &Lane
     filled
 }
 
-/// Points unused lanes at the first lane. Their elements are overwritten, or not copied.
+/// Points unused lanes at the first lane. Their elements are overwritten, masked out, or not copied.
 #[inline(always)]
 fn fill_up(lanes: &mut [*const u8]) {
     let first = lanes.first().copied().unwrap_or(std::ptr::null());

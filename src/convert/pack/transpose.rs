@@ -32,7 +32,7 @@ pub(super) struct Turn {
     pub(super) after: *mut Line,
 }
 
-/// Lanes that fill a cache line, and the rows that they are written to.
+/// Lanes that fill a cache line or a part of one, and the rows that they are written to.
 #[derive(Clone, Copy)]
 #[cfg_attr(
     not(target_arch = "x86_64"),
@@ -50,7 +50,7 @@ pub(super) struct Tiles<'a> {
     pub(super) rows: usize,
     /// The addresses of the lanes that are read after these, if lanes are prefetched: those read in place, with AVX-512.
     pub(super) next: Option<&'a [*const u8; LANES]>,
-    /// The address of the first row's line.
+    /// The address of the first row.
     pub(super) out: *mut u8,
     /// Bytes from one row to the next. If it is less than a line, the next row overwrites the surplus of this one.
     pub(super) stride: usize,
@@ -118,14 +118,14 @@ fn ahead<'a>(
     if at < bytes { (lanes, at) } else { (next, at - bytes) }
 }
 
-/// Writes rows, the lowest first, a line each: of 16 lanes of 4-byte elements, 8 of 8 bytes, or 4 of 16 bytes. Returns
-/// false if a valid element may not fit.
+/// Writes rows, the lowest first, a line or a part of one each: of 16 lanes of 4-byte elements, 8 of 8 bytes, or 4 of 16
+/// bytes. Returns false if a valid element may not fit.
 ///
 /// # Safety
 /// - `lanes`: each of these has a readable element for each row, of any alignment, and of the result's dtype unless AVX-512
 ///   loads others.
-/// - `rows`: each has room for `row_bytes`, on a cache line if `stream`. They are 64, or several times that of elements of 4 or 8
-///   bytes.
+/// - `rows`: each has room for `row_bytes`, on a cache line if `stream`. These are a line, or less for AVX-512 with elements of
+///   4 or 8 bytes, without `stream` and `turn`. Rows are 64, or several times that of elements of 4 or 8 bytes.
 /// - `turn`: where there is one, `after` may be written, `before` is whole, and the processor has AVX-512.
 /// - `isa`: the processor has it.
 pub(super) unsafe fn transpose(isa: Isa, size: usize, tiles: &Tiles<'_>) -> bool {
