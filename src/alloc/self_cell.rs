@@ -1,6 +1,7 @@
 //! [`SelfCell`]: a value and another one that borrows from it, moved together.
 
 use std::fmt;
+use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
 /// A type that borrows from its owner for some lifetime.
@@ -11,8 +12,9 @@ pub(crate) trait Borrower {
 
 /// An owner on the heap, and what borrows from it.
 pub(crate) struct SelfCell<O: 'static, B: Borrower> {
-    // Fields are dropped in this order: the borrower before its owner.
-    borrower: B::Of<'static>,
+    /// Initialised until `drop`. References in it would promise to be valid until the end of each function that the cell is passed to, and
+    /// such a function may drop the cell, and the owner with it; `MaybeUninit` promises nothing of what is in it.
+    borrower: MaybeUninit<B::Of<'static>>,
     owner: OnHeap<O>,
 }
 
@@ -23,18 +25,28 @@ impl<O: 'static, B: Borrower> SelfCell<O, B> {
     /// Those of `make`; the owner is dropped then.
     pub(crate) fn new<E>(owner: O, make: impl for<'a> FnOnce(&'a O) -> Result<B::Of<'a>, E>) -> Result<Self, E> {
         let owner = OnHeap(NonNull::from(Box::leak(Box::new(owner))));
-        let borrower = make(owner.get())?;
+        let borrower = MaybeUninit::new(make(owner.get())?);
         Ok(Self { borrower, owner })
     }
 
     /// Calls `work` with both. It serves every lifetime, so it lets no reference out, and puts none in.
     pub(crate) fn with<'s, R>(&'s self, work: impl for<'a> FnOnce(&'a O, &'s B::Of<'a>) -> R) -> R {
-        work(self.owner.get(), &self.borrower)
+        // SAFETY: `new` initialised the borrower, and only `drop` takes it out.
+        work(self.owner.get(), unsafe { self.borrower.assume_init_ref() })
     }
 
     /// As [`SelfCell::with`], for work that changes the borrower.
     pub(crate) fn with_mut<'s, R>(&'s mut self, work: impl for<'a> FnOnce(&'a O, &'s mut B::Of<'a>) -> R) -> R {
-        work(self.owner.get(), &mut self.borrower)
+        // SAFETY: `new` initialised the borrower, and only `drop` takes it out.
+        work(self.owner.get(), unsafe { self.borrower.assume_init_mut() })
+    }
+}
+
+impl<O: 'static, B: Borrower> Drop for SelfCell<O, B> {
+    fn drop(&mut self) {
+        // SAFETY: `new` initialised the borrower, and this runs once. The owner, which the borrower may still read, is dropped afterwards,
+        // as fields are.
+        unsafe { self.borrower.assume_init_drop() };
     }
 }
 
