@@ -3,6 +3,7 @@
 use std::alloc::{Layout, dealloc};
 use std::ptr::NonNull;
 
+use super::page::page_size;
 use super::pages;
 
 /// From this size on, an allocation starts on a huge page and asks for huge pages.
@@ -36,6 +37,7 @@ impl Block {
 
     /// Lets the system take the pages back until they are written again. Returns whether the system understood.
     pub(super) fn offer_pages(&self) -> bool {
+        debug_assert!(are_pages(self.start, self.whole_pages()));
         // SAFETY: memory that nobody uses, from a huge page on, in whole ones: so in whole pages of any smaller size.
         unsafe { pages::offer(self.start, self.whole_pages()) }
     }
@@ -50,6 +52,12 @@ impl Block {
     fn whole_pages(&self) -> usize {
         self.layout.size() / HUGE_PAGE * HUGE_PAGE
     }
+}
+
+/// Whether these bytes are whole pages of the system, or whole huge pages, which are what is asked for where a system's own are larger.
+pub(super) fn are_pages(start: NonNull<u8>, size: usize) -> bool {
+    let page = page_size().min(HUGE_PAGE);
+    start.addr().get().is_multiple_of(page) && size.is_multiple_of(page)
 }
 
 /// Frees a block that is mapped from the system.
@@ -72,6 +80,7 @@ unsafe fn free_mapped(_block: &Block) {}
 /// The range is whole pages that this process mapped, and nobody uses it.
 #[cfg(all(target_os = "linux", not(miri)))]
 pub(super) unsafe fn unmap(start: NonNull<u8>, size: usize) {
+    debug_assert!(are_pages(start, size));
     // SAFETY: whole mapped pages that nobody uses, as the caller promises. `munmap` fails only if splitting a mapping would
     // exceed the system's limit of mappings; the pages stay mapped then.
     unsafe { libc::munmap(start.as_ptr().cast(), size) };

@@ -49,6 +49,8 @@ mod linux {
     use super::super::block_cache::KEPT;
     use super::super::counted::count;
     use super::super::fallible::out_of_memory;
+    #[cfg(test)]
+    use super::super::page::injected;
     use super::super::{HostBuffer, advise_huge_pages};
     use crate::error::Result;
 
@@ -129,9 +131,16 @@ mod linux {
 
     fn pages(size: usize) -> Option<NonNull<u8>> {
         let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: asks for fresh pages, wherever the system puts them.
-        let start = unsafe { libc::mmap(null_mut(), size, access, kind, -1, 0) };
-        if start == libc::MAP_FAILED { None } else { NonNull::new(start.cast()) }
+        let map = |size| {
+            // SAFETY: asks for fresh pages, wherever the system puts them.
+            let start = unsafe { libc::mmap(null_mut(), size, access, kind, -1, 0) };
+            if start == libc::MAP_FAILED { None } else { NonNull::new(start.cast()) }
+        };
+        #[cfg(test)]
+        if let Some(page) = injected::page_size() {
+            return injected::on_a_page(page, size, map);
+        }
+        map(size)
     }
 
     /// Returns the same pages with more behind them, in place or moved. After a move, the old addresses are unmapped.
@@ -164,14 +173,71 @@ mod linux {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::alloc::GrowingBuffer;
+    use crate::alloc::block::HUGE_PAGES_FROM;
+    use crate::alloc::page::injected;
+
+    /// Bytes of a huge page where Miri does not make them few.
+    const HUGE: usize = 2 << 20;
+
+    /// Appends until the block has grown in place or moved, gives back what is too much, and compares every byte. Each change of a
+    /// mapping asserts that it is of whole pages of the size that the thread was given.
+    fn grown_and_truncated() -> HostBuffer {
+        let mut buffer = GrowingBuffer::new().unwrap();
+        let pieces = [100, HUGE_PAGES_FROM, 7, HUGE_PAGES_FROM / 2 + 5, 3 * HUGE_PAGES_FROM + 1];
+        for (value, bytes) in (1..).zip(pieces) {
+            let spare = buffer.spare(bytes).unwrap();
+            // SAFETY: `spare` returned room for so many bytes.
+            unsafe { spare.as_mut_ptr().write_bytes(value, bytes) };
+            buffer.advance(bytes);
+        }
+        let buffer = buffer.into_buffer().unwrap();
+        assert_eq!(buffer.len(), pieces.iter().sum::<usize>());
+        // SAFETY: every byte was written above, and the buffer is this test's alone.
+        let mut rest = unsafe { std::slice::from_raw_parts(buffer.as_ptr(), buffer.len()) };
+        for (value, bytes) in (1..).zip(pieces) {
+            let (piece, others) = rest.split_at(bytes);
+            assert!(piece == vec![value; bytes], "{value}");
+            rest = others;
+        }
+        buffer
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri maps nothing")]
+    fn large_blocks_grow_and_shrink_by_whole_pages_of_any_size() {
+        for page in injected::SIZES {
+            injected::with(page, || {
+                // Two at once, as the cache may have one block that another test mapped.
+                for block in [grown_and_truncated(), grown_and_truncated()] {
+                    assert_eq!(block.is_mapped, cfg!(target_os = "linux"), "{page}");
+                    assert!(!block.is_mapped || block.layout.size().is_multiple_of(page), "{page}");
+                }
+            });
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri maps nothing")]
+    fn nothing_is_mapped_where_pages_are_larger_than_blocks() {
+        for page in [2 * HUGE, 256 * HUGE] {
+            injected::with(page, || {
+                let mut memory = HostBuffer::uninitialised(HUGE_PAGES_FROM).unwrap();
+                let before = (memory.start, memory.len);
+                assert!(!grow(&mut memory, 5, 2 * HUGE_PAGES_FROM, 2 * HUGE_PAGES_FROM).unwrap());
+                assert_eq!((memory.start, memory.len), before);
+                grown_and_truncated();
+            });
+        }
+    }
 
     #[test]
     fn blocks_are_mapped_if_they_consist_of_the_systems_pages() {
-        for page in [4 << 10, 16 << 10, 64 << 10, 2 << 20] {
-            assert!(consists_of_pages(2 << 20, page), "{page}");
+        for page in injected::SIZES.into_iter().chain([HUGE]) {
+            assert!(consists_of_pages(HUGE, page), "{page}");
         }
-        for page in [4 << 20, 512 << 20] {
-            assert!(!consists_of_pages(2 << 20, page), "{page}");
+        for page in [2 * HUGE, 256 * HUGE] {
+            assert!(!consists_of_pages(HUGE, page), "{page}");
         }
     }
 }

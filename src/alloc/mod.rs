@@ -24,6 +24,8 @@ use std::sync::Arc;
 pub use counted::CountingAllocator;
 pub(crate) use foreign::{AnyBuffer, ForeignBuffer};
 pub(crate) use growing::GrowingBuffer;
+#[cfg(test)]
+pub(crate) use page::injected;
 pub(crate) use page::page_size;
 pub(crate) use pool::{BlockPool, BlockSource, PooledBuffer};
 pub(crate) use self_cell::{Borrower, SelfCell};

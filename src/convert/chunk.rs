@@ -103,3 +103,19 @@ impl MatrixColumns<'_> {
         Some(stride.unwrap_or(0))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::GAP;
+    use crate::alloc::{injected, page_size};
+
+    #[test]
+    fn no_gap_has_a_page_of_its_own() {
+        for page in injected::SIZES.into_iter().chain([page_size()]) {
+            for end in (0..2 * page).step_by(page / 16 - 1) {
+                let next = end + GAP - 1;
+                assert!(end.next_multiple_of(page) + page > next, "{page} {end}");
+            }
+        }
+    }
+}

@@ -144,7 +144,7 @@ static KEPT: Mutex<Vec<PinnedBuffer>> = Mutex::new(Vec::new());
 impl PinnedBuffer {
     /// Takes at least this number of bytes, and at most twice as many. `bytes` is not 0.
     pub(crate) fn new(current: &Current, bytes: usize) -> Called<Self> {
-        let bytes = rounded(bytes, page_size())?;
+        let bytes = rounded(bytes)?;
         let fits = |kept: &Self| kept.bytes >= bytes && kept.bytes / 2 <= bytes;
         let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(index) = kept.iter().position(fits) {
@@ -177,8 +177,8 @@ impl Drop for PinnedBuffer {
 ///
 /// # Errors
 /// If that is more than there are addresses.
-fn rounded(bytes: usize, page: usize) -> Called<usize> {
-    bytes.checked_next_multiple_of(page).ok_or(Status { call: "cuMemHostAlloc", code: Status::OUT_OF_MEMORY })
+fn rounded(bytes: usize) -> Called<usize> {
+    bytes.checked_next_multiple_of(page_size()).ok_or(Status { call: "cuMemHostAlloc", code: Status::OUT_OF_MEMORY })
 }
 
 /// Returns the number of cached page-locked allocations.
@@ -246,6 +246,7 @@ pub(crate) fn free_pinned(current: &Current) -> Called<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::alloc::injected;
 
     #[test]
     fn no_more_are_counted_than_there_may_be() {
@@ -261,9 +262,11 @@ mod tests {
 
     #[test]
     fn blocks_are_whole_pages_of_any_size_or_an_error() {
-        for page in [4 << 10, 16 << 10, 64 << 10] {
-            assert_eq!([1, page, page + 1].map(|bytes| rounded(bytes, page).unwrap()), [page, page, 2 * page]);
-            assert_eq!(rounded(usize::MAX - 1, page).unwrap_err().code, Status::OUT_OF_MEMORY);
+        for page in injected::SIZES {
+            injected::with(page, || {
+                assert_eq!([1, page, page + 1].map(|bytes| rounded(bytes).unwrap()), [page, page, 2 * page]);
+                assert_eq!(rounded(usize::MAX - 1).unwrap_err().code, Status::OUT_OF_MEMORY);
+            });
         }
     }
 

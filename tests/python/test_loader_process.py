@@ -343,7 +343,7 @@ def test_resident_memory_stays_where_it_is():
     result = run("""
         def resident():
             with open("/proc/self/statm") as file:
-                return int(file.read().split()[1]) * 4096
+                return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         table = pa.table({"a": np.arange(100_000.0), "b": np.arange(100_000.0)})
         loader = ad.Loader(table, batch_size=10_000, shuffle_buffer=30_000, columns={"x": ["a", "b"], "y": "a"}, xp=np)
         def work(rounds):

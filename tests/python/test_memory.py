@@ -105,7 +105,7 @@ def refuse_capsule():
 
 def resident():
     with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * 4096
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 def work(rounds):
     for _ in range(rounds):

@@ -245,7 +245,7 @@ def test_memory_that_cannot_be_had_leaves_the_rest_of_the_stream():
         for source in [lambda reader: reader, ad.from_arrow]:
             reader = source(pa.RecordBatchReader.from_batches(batch.schema, [batch] * 100))
             with open("/proc/self/statm") as file:
-                used = int(file.read().split()[0]) * 4096
+                used = int(file.read().split()[0]) * resource.getpagesize()
             resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20), resource.RLIM_INFINITY))
             try:
                 ad.to_tensor(reader, threads=1)

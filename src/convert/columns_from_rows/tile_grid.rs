@@ -73,6 +73,9 @@ impl Grid {
 struct Lines([MaybeUninit<[u8; 64]>; 64]);
 
 impl Lines {
+    /// Bytes after which addresses fall into the same set of the first-level cache again.
+    const SETS: usize = 4096;
+
     const fn new() -> Self {
         Self([const { MaybeUninit::uninit() }; 64])
     }
@@ -81,7 +84,7 @@ impl Lines {
     fn are_crowded(grid: Grid, rows: usize) -> bool {
         let apart = grid.row_step.unsigned_abs();
         // The number of rows until one maps to the cache set of the first again, for a stride with this power of two, in lines.
-        let cycle = 4096 >> apart.trailing_zeros().min(12);
+        let cycle = Self::SETS >> apart.trailing_zeros().min(Self::SETS.trailing_zeros());
         rows > 4 * cycle
     }
 

@@ -1,8 +1,8 @@
 //! Packs plain columns into a matrix that fits into the second-level cache together with them.
 //!
 //! The setup of the general pass would cost as much as such a matrix, so this one has none. It copies half a cache line
-//! of a row at a time: the columns of a whole line start at the same place of their pages, and would evict each other
-//! from the first-level cache.
+//! of a row at a time: the columns of a whole line start in the same set of the first-level cache, and would evict each
+//! other from it.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -28,8 +28,8 @@ const SMALL_BELOW: usize = 1 << 20;
 const BLOCK: usize = 32;
 /// As above, of columns that crowd each other: each is read for longer before the next one takes its place.
 const CROWDED: usize = 128;
-/// Bytes after which addresses have the same place in the first-level cache.
-const PAGE: usize = 4096;
+/// Bytes after which addresses have the same place in the first-level cache: 64 sets of lines. No system's pages decide it.
+const SETS: usize = 4096;
 
 /// Whether a matrix of so many bytes is small.
 pub(crate) fn is_small(bytes: usize) -> bool {
@@ -114,7 +114,7 @@ unsafe fn write(isa: Isa, columns: &PlainColumns<'_>, out: &Rows<'_>) {
         // SAFETY: each column has `rows + 1` values, and the last row, number `rows`, room for one of each.
         unsafe { copy_value(start.wrapping_add(rows * size), last, size) };
     }
-    let crowded = matches!(starts, [first, second, ..] if first.addr().abs_diff(second.addr()).is_multiple_of(PAGE));
+    let crowded = matches!(starts, [first, second, ..] if first.addr().abs_diff(second.addr()).is_multiple_of(SETS));
     let block = if crowded { CROWDED } else { BLOCK };
     for first in (0..rows).step_by(block) {
         let end = rows.min(first + block);

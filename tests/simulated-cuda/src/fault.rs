@@ -8,13 +8,15 @@ use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 
 use crate::call::{Call, host_function, inside, look};
-use crate::pages::PAGE;
+use crate::pages::page;
 use crate::race::{Access, Kind, only};
 use crate::state::State;
 
 /// Bytes that an access opens to all threads, where it has to wait for nothing: few enough for threads that share a block to be looked at
 /// each by itself.
-const OPENED: u64 = 16 * PAGE;
+fn opened() -> u64 {
+    16 * page()
+}
 
 /// The handler that was there before, for the faults that are not ours.
 static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
@@ -123,8 +125,8 @@ impl Call {
         let kind = if write { Kind::Write } else { Kind::Read };
         let range = address..address + 1;
         let around = self.memory.get(base).map(|block| {
-            let start = block.base + (address - block.base) / OPENED * OPENED;
-            start..(start + OPENED).min(block.base + block.room)
+            let start = block.base + (address - block.base) / opened() * opened();
+            start..(start + opened()).min(block.base + block.room)
         });
         let opened = if self.may_open(base, &at) { around.unwrap_or(range.clone()) } else { range.clone() };
         self.log(Access { ranges: only(range), kind, at, what, by_host, done: true });

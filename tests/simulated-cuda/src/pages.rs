@@ -2,11 +2,21 @@
 
 use std::ops::Range;
 use std::ptr;
+use std::sync::OnceLock;
 
 use crate::error::{Error, Outcome};
+use crate::settings::page_bytes;
 
-/// The unit of protection.
-pub(crate) const PAGE: u64 = 4096;
+/// The unit of protection in bytes: a page of the system, or more of them together if the environment asks for larger ones.
+pub(crate) fn page() -> u64 {
+    static PAGE: OnceLock<u64> = OnceLock::new();
+    *PAGE.get_or_init(|| {
+        // SAFETY: reads a number of the system, and has no conditions.
+        let system = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+        let system = u64::try_from(system).expect("the system knows its pages");
+        page_bytes(system)
+    })
+}
 
 /// What the host may do with a page without being asked. In order of strictness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,8 +51,8 @@ pub(crate) struct Pages {
 impl Pages {
     /// Maps fresh memory twice: once for the host, once for the simulator.
     pub(crate) fn map(bytes: u64) -> Outcome<Pages> {
-        let count = bytes.div_ceil(PAGE);
-        let length = (count * PAGE) as usize;
+        let count = bytes.div_ceil(page());
+        let length = (count * page()) as usize;
         // SAFETY: the name is a C string, and the descriptor is closed below.
         let file = unsafe { libc::memfd_create(c"simulated-cuda".as_ptr(), libc::MFD_CLOEXEC) };
         if file < 0 {
@@ -69,8 +79,8 @@ impl Pages {
 
     /// Watches the whole pages within memory that somebody else mapped. A page that others share at either end is left alone.
     pub(crate) fn within(address: u64, bytes: u64) -> Pages {
-        let first = address.next_multiple_of(PAGE);
-        let count = ((address + bytes) / PAGE).saturating_sub(first / PAGE);
+        let first = address.next_multiple_of(page());
+        let count = ((address + bytes) / page()).saturating_sub(first / page());
         Pages { visible: first, alias: None, protection: vec![Protection::Open; count as usize] }
     }
 
@@ -81,7 +91,7 @@ impl Pages {
 
     /// Every watched byte, as the host sees it.
     pub(crate) fn range(&self) -> Range<u64> {
-        self.visible..self.visible + self.protection.len() as u64 * PAGE
+        self.visible..self.visible + self.protection.len() as u64 * page()
     }
 
     /// Whether the simulator reaches the bytes however closed they are to the host.
@@ -121,15 +131,15 @@ impl Pages {
         if start >= end {
             return 0..0;
         }
-        ((start - whole.start) / PAGE) as usize..((end - whole.start).div_ceil(PAGE)) as usize
+        ((start - whole.start) / page()) as usize..((end - whole.start).div_ceil(page())) as usize
     }
 
     fn set(&mut self, pages: Range<usize>, protection: Protection) {
         if pages.is_empty() {
             return;
         }
-        let address = self.visible + pages.start as u64 * PAGE;
-        let length = pages.len() * PAGE as usize;
+        let address = self.visible + pages.start as u64 * page();
+        let length = pages.len() * page() as usize;
         // SAFETY: whole pages of a mapping that this value owns, or that its caller registered and keeps mapped.
         let failed = unsafe { libc::mprotect(address as *mut libc::c_void, length, protection.flags()) };
         assert!(failed == 0 || self.alias.is_none(), "the pages of a mapping of ours can be protected");

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::clock::{Clock, Moment};
-use crate::pages::PAGE;
+use crate::pages::page;
 
 /// What an operation does to bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +92,7 @@ impl Log {
         let conflict = self.conflict(&access);
         if access.by_host {
             // Only the first access after a call of the driver is seen, so one for each page is as good as all.
-            let page = |access: &Access| access.span().start / PAGE;
+            let page = |access: &Access| access.span().start / page();
             self.0.retain(|other| {
                 !(other.by_host && other.at.actor == access.at.actor && other.kind == access.kind)
                     || page(other) != page(&access)

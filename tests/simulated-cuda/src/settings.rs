@@ -100,6 +100,11 @@ pub(crate) fn slow_threads() -> Duration {
     Duration::from_micros(*MICROSECONDS.get_or_init(|| parsed("SLOW_THREADS", 0, |text| text.parse().ok())))
 }
 
+/// The bytes that are watched together: `system`, the bytes of a page, or as many as a page of another system has.
+pub(crate) fn page_bytes(system: u64) -> u64 {
+    parsed("PAGE", system, |text| text.parse().ok().filter(|bytes: &u64| bytes.is_power_of_two() && *bytes >= system))
+}
+
 fn flag(text: &str) -> Option<bool> {
     match text {
         "1" => Some(true),

@@ -21,7 +21,9 @@ use support::{
     Run, copy, device, enter, fill, finish, holds, ok, open, pinned, proves, read, refused, stream, wait, write,
 };
 
-const BYTES: usize = 3 * 4096;
+/// The largest page of any system that is tested.
+const PAGE: usize = 64 << 10;
+const BYTES: usize = 3 * PAGE;
 
 #[test]
 fn pinned_memory_is_read_after_its_copy() {
@@ -108,7 +110,7 @@ fn only_the_bytes_of_the_copy_are_watched() {
         let gate = run.simulator.gate(first as usize);
         // The page is the same, the bytes are not.
         write(staging.wrapping_add(if run.fault { 99 } else { 100 }), 7);
-        write(staging.wrapping_add(2 * 4096), 7);
+        write(staging.wrapping_add(2 * PAGE), 7);
         gate.open();
         finish(first);
     });
@@ -151,16 +153,16 @@ fn registered_memory_is_read_after_its_copy() {
     proves("registered_memory_is_read_after_its_copy", "race: host access", |run| {
         open(0);
         let (first, data) = (stream(false), device(BYTES));
-        let mut owned = vec![0_u8; BYTES + 4096];
+        let mut owned = vec![0_u8; BYTES + PAGE];
         let pointer = owned.as_mut_ptr();
         ok!(cuMemHostRegister_v2(pointer.cast(), owned.len(), 0));
         fill(data, 7, BYTES, first);
-        copy(pointer as u64 + 4096, data, BYTES, first);
+        copy(pointer as u64 + PAGE as u64, data, BYTES, first);
         if !run.fault {
             finish(first);
         }
         // A page in the middle, which is the block's alone.
-        assert!(read(pointer.wrapping_add(2 * 4096)) == 7 || run.fault);
+        assert!(read(pointer.wrapping_add(2 * PAGE)) == 7 || run.fault);
         finish(first);
         ok!(cuMemHostUnregister(pointer.cast()));
         assert_eq!(owned[BYTES], 7);
