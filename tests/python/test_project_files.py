@@ -13,7 +13,13 @@ WORKFLOWS = sorted(ROOT.glob(".github/workflows/*.yml"))
 DOCUMENTS = [
     ROOT / name for name in ("CONTRIBUTING.md", "README.md", "SECURITY.md", "docs/design.md", "docs/releasing.md")
 ]
-NAMING_TARGETS = [*DOCUMENTS, *WORKFLOWS, *ROOT.glob(".github/*.md"), ROOT / ".pre-commit-config.yaml"]
+NAMING_TARGETS = [
+    *DOCUMENTS,
+    *WORKFLOWS,
+    *ROOT.glob(".github/*.md"),
+    *ROOT.glob(".github/ISSUE_TEMPLATE/*.yml"),
+    ROOT / ".pre-commit-config.yaml",
+]
 
 
 def read(path: Path) -> str:
@@ -45,6 +51,12 @@ def test_paths_exist(path: Path):
     made = re.compile(r"^(target|dist|\.venv)/|NAME|\*")
     missing = [name for name in sorted(paths) if not made.search(name) and not (ROOT / name.rstrip("/")).exists()]
     assert not missing
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=named)
+def test_linked_files_exist(path: Path):
+    links = re.findall(r"\]\((?!https?:|#)([^)#\s]+)", read(path))
+    assert not [link for link in links if not (path.parent / link).exists()]
 
 
 def test_workflows_run_our_targets_on_pinned_actions():
