@@ -363,12 +363,12 @@ fn a_released_struct_is_refused_by_name() {
     // SAFETY: our export has one child, so there is one pointer.
     let child = unsafe { *raw.children };
     // SAFETY: the live child of our export, which nobody else uses.
-    let child = unsafe { &mut *child };
-    let release = child.release.take();
+    let release = unsafe { &mut *child }.release.take();
     // SAFETY: a struct whose child says that it is released, which the check has to find.
     let error = unsafe { check(&field, &raw) }.unwrap_err();
     assert!(error.reason().contains("released") && error.column() == Some("n"), "{error}");
-    child.release = release;
+    // SAFETY: as above. A reference from before the check, which reads the child through the parent's pointer, would be no longer valid.
+    unsafe { &mut *child }.release = release;
     // SAFETY: our export as it was.
     drop(unsafe { DeviceArray::import(&raw mut raw, field) }.unwrap());
 }
