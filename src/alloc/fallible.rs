@@ -108,14 +108,14 @@ pub(crate) fn copied<T: Clone>(elements: &[T]) -> Result<Vec<T>> {
     Ok(vector)
 }
 
-/// So many bytes of one value.
+/// Returns one value so many times.
 ///
 /// # Errors
 /// When the allocation fails.
-pub(crate) fn filled(len: usize, byte: u8) -> Result<Vec<u8>> {
-    let mut bytes = with_room(len)?;
-    bytes.extend(std::iter::repeat_n(byte, len));
-    Ok(bytes)
+pub(crate) fn filled<T: Copy>(len: usize, value: T) -> Result<Vec<T>> {
+    let mut values = with_room(len)?;
+    values.extend(std::iter::repeat_n(value, len));
+    Ok(values)
 }
 
 /// Returns this many zeros, in pages that the system makes when they are touched.

@@ -69,8 +69,8 @@ impl ShortTexts {
         let (groups, size) = (count.div_ceil(2).next_power_of_two(), count.saturating_mul(2).next_power_of_two());
         let mut made = Self {
             kept,
-            shifts: filled(groups, 0)?,
-            records: filled(size, NONE)?,
+            shifts: fallible::filled(groups, 0).ok()?,
+            records: fallible::filled(size, NONE).ok()?,
             spare_bits: u32::BITS.checked_sub(size.trailing_zeros())?,
         };
         let mut texts = fallible::with_room(count).ok()?;
@@ -161,12 +161,6 @@ impl Finder<'_> {
 #[expect(clippy::cast_possible_truncation, reason = "the upper bits are not asked for")]
 fn low_bits(hash: u64) -> usize {
     hash as usize
-}
-
-fn filled<T: Copy>(count: usize, value: T) -> Option<Vec<T>> {
-    let mut values = fallible::with_room(count).ok()?;
-    values.extend(std::iter::repeat_n(value, count));
-    Some(values)
 }
 
 #[cfg(test)]

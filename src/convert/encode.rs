@@ -44,8 +44,7 @@ pub(super) fn encoded(data: &ArrayData, categories: &Categories) -> Result<Array
 
 /// The codes of an array's slots, 0 for nulls; an error if it does not have the value of one.
 fn codes_of<'a>(data: &ArrayData, look: Lookup<'_>, slots: impl Slots<'a>) -> Result<Vec<i32>> {
-    let mut codes: Vec<i32> = fallible::with_room(data.len())?;
-    codes.resize(data.len(), 0);
+    let mut codes = fallible::filled(data.len(), 0_i32)?;
     let write = |(start, end)| look.write_codes(slots, start, codes.get_mut(start..end)?);
     let is_whole = match data.nulls() {
         None => [(0, data.len())].into_iter().try_for_each(write),
