@@ -367,7 +367,8 @@ fn a_released_struct_is_refused_by_name() {
     // SAFETY: a struct whose child says that it is released, which the check has to find.
     let error = unsafe { check(&field, &raw) }.unwrap_err();
     assert!(error.reason().contains("released") && error.column() == Some("n"), "{error}");
-    // SAFETY: as above. A reference from before the check, which reads the child through the parent's pointer, would be no longer valid.
+    // SAFETY: the live child of our export, which nobody else uses since the check. A reference from before it would be no longer valid,
+    // as the check reads the child through the parent's pointer.
     unsafe { &mut *child }.release = release;
     // SAFETY: our export as it was.
     drop(unsafe { DeviceArray::import(&raw mut raw, field) }.unwrap());
