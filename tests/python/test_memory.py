@@ -53,7 +53,7 @@ ROUNDS = 20_000
 LIMIT = 1 << 19
 
 MEASURE = """
-import pickle, sys
+import os, pickle, sys
 sys.path.insert(0, {here!r})
 import arrow_dlpack as ad, numpy as np, pyarrow as pa
 from arrow_dlpack import _native
