@@ -148,3 +148,24 @@ fn lists_of_a_stream_are_copied_once_if_their_items_follow_each_other() {
         assert_eq!(log.bytes(), 48 + decoded + 12 + decoded);
     }
 }
+
+#[test]
+fn a_list_of_another_length_in_a_stream_is_named_by_its_row_in_the_stream() {
+    let items: ArrayRef = Arc::new(Int32Array::from_iter_values(0..8));
+    let first = apart(&items, &[0, 2, 4], None);
+    let second = ListViewArray::new(item_of(&items), vec![0, 2].into(), vec![2, 3].into(), items.clone(), None);
+    let rows = [first, second].map(|lists| {
+        let list: ArrayRef = Arc::new(lists);
+        DeviceArray::from_record_batch(&RecordBatch::try_from_iter([("a", list)]).unwrap()).unwrap()
+    });
+    let field = rows[0].field().clone();
+    let only_validity = Group::column("a").validity("valid");
+    for group in [Group::column("a"), only_validity] {
+        let conversion = fills().select(Selection::Named(vec![("x".to_owned(), group)]));
+        let whole = conversion.to_tensors(Chunks::new(&field, &rows)).unwrap_err().to_string();
+        let mut stream = DeviceArrayStream::new(field.clone(), DLDeviceType::CPU, rows.clone().into_iter().map(Ok));
+        let streamed = conversion.read_tensors(&mut stream).unwrap_err().to_string();
+        assert_eq!(streamed, whole);
+        assert!(whole.contains("row 4"), "{whole}");
+    }
+}

@@ -252,7 +252,13 @@ impl One<'_> {
                 Ok(())
             }
             ResultKind::ColumnValidity { position, spec } => {
-                arrays.iter().try_for_each(|array| self.append_validity(spec, ColumnRef::of(array, *position)))
+                let mut row = before;
+                for array in arrays {
+                    let appended = self.append_validity(spec, ColumnRef::of(array, *position));
+                    appended.map_err(|error| error.behind(row))?;
+                    row = row.saturating_add(array.len());
+                }
+                Ok(())
             }
         }
     }
@@ -300,7 +306,7 @@ impl One<'_> {
         append_column(spec, &chunk, row, &mut self.out)
     }
 
-    /// Returns the column as it is appended, if that is not as it is; keeps whether an array was decoded.
+    /// Returns the lists of a column as fixed-size lists, or what it is decoded to, and notes that; `None` if it is appended as it is.
     fn decoded(&mut self, spec: &Spec, column: &ColumnRef<'_>) -> Result<Option<DeviceArray>> {
         let Some(field) = spec.decoded() else { return Ok(None) };
         if let Some(dense) = column.dense(spec)? {

@@ -329,3 +329,18 @@ def test_a_stream_that_another_thread_reads_is_not_lost():
     may_answer.set()
     reads.join()
     assert len(list(loader)) == BATCH.num_rows
+
+
+def test_a_reader_that_cannot_be_opened_hides_no_reader_before_it():
+    class Refusing:
+        def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+            raise OSError("on purpose")
+
+    reader = pa.RecordBatchReader.from_batches(BATCH.schema, [BATCH])
+    given = iter([reader, Refusing(), reader])
+    loader = ad.Loader(lambda: next(given), batch_size=1, prefetch=0)
+    assert len(list(loader)) == BATCH.num_rows
+    with pytest.raises(OSError, match="on purpose"):
+        list(loader)
+    with pytest.raises(ValueError, match="can be read once, and was"):
+        list(loader)
