@@ -177,12 +177,18 @@ mod tests {
         let item = Arc::new(Field::new("item", DataType::Int16, true));
         let items = Int16Array::from_iter((0..rows * 2).map(|item| (item % 7 != 0).then(|| value(item))));
         let pairs: ArrayRef = Arc::new(FixedSizeListArray::new(item, 2, Arc::new(items), Some(nulls(rows, 1, 3))));
+        // Each leaf takes Miri half a minute with all of them.
+        let left_out = if cfg!(miri) { 3 } else { 0 };
         for leaf in leaves.into_iter().chain([pairs]) {
             for (of_inner, of_outer) in
                 [(None, None), (Some((2, 5)), None), (None, Some((1, 4))), (Some((2, 5)), Some((1, 4)))]
+                    .into_iter()
+                    .skip(left_out)
             {
                 let with = |level: Option<(usize, usize)>| level.map(|(first, step)| nulls(rows, first, step));
-                for (cut, slice) in [(0, (0, rows)), (3, (5, 20)), (8, (16, 9)), (1, (0, 0)), (5, (3, 32))] {
+                for (cut, slice) in
+                    [(0, (0, rows)), (1, (0, 0)), (5, (3, 32)), (3, (5, 20)), (8, (16, 9))].into_iter().skip(left_out)
+                {
                     // Each level starts at an offset of its own.
                     let inner = structs(vec![("leaf", leaf.clone())], with(of_inner)).slice(cut, rows - cut);
                     let outer = structs(vec![("inner", inner)], with(of_outer).map(|nulls| nulls.slice(0, rows - cut)));

@@ -406,17 +406,21 @@ fn counts_at_their_limits() {
         let (mut data_type, mut pointers) = (DataType::Null, Vec::new());
         let mut array = Box::new(parts(1, &mut []));
         let mut bitmap = [null()];
+        let bitmap = bitmap.as_mut_ptr();
         for _ in 0..levels {
             data_type = DataType::FixedSizeList(Arc::new(Field::new("item", data_type, true)), 1);
-            let mut children = Box::new([&raw mut *Box::leak(array)]);
-            array = Box::new(ArrowArray { n_children: 1, children: children.as_mut_ptr(), ..parts(1, &mut bitmap) });
-            pointers.push(children);
+            let child = Box::into_raw(array);
+            // A box that is moved would end the pointers into it.
+            let children = Box::into_raw(Box::new(child));
+            let of_children = ArrowArray { n_children: 1, children, ..parts(1, &mut []) };
+            array = Box::new(ArrowArray { n_buffers: 1, buffers: bitmap, ..of_children });
+            pointers.push((child, children));
         }
         let result = of(data_type, &array);
         assert_eq!(result.is_ok(), fits, "{levels} levels: {result:?}");
-        for children in pointers {
-            // SAFETY: leaked above, and not used any more.
-            drop(unsafe { Box::from_raw(children[0]) });
+        for (child, children) in pointers {
+            // SAFETY: both were boxes above, and nothing uses them any more.
+            drop(unsafe { (Box::from_raw(child), Box::from_raw(children)) });
         }
     }
 }

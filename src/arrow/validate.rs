@@ -251,7 +251,7 @@ mod tests {
         for of in [DataType::Binary, DataType::LargeBinary].into_iter().chain(lists) {
             let right = [0, 0, 1, 5, 5, 5, 6, 7, 10, 10, 10];
             assert!(validate(&data(&of, &right, 0..10)).is_ok());
-            for at in 0..right.len() {
+            for at in (0..right.len()).step_by(if cfg!(miri) { 5 } else { 1 }) {
                 for wrong in [-1, 11, i64::from(i32::MIN), right[at] + 6, right[at] - 6] {
                     let mut offsets = right;
                     offsets[at] = wrong;

@@ -141,9 +141,12 @@ fn has_strides(elements: &[i64], shape: &[i64]) -> bool {
 #[test]
 fn a_new_shape_reaches_the_same_elements_or_is_refused() {
     let (mut viewed, mut refused) = (0, 0);
+    // Miri takes minutes for all of them.
+    let (extents, ndim, strides): (&[i64], _, &[i64]) =
+        if cfg!(miri) { (&[0, 1, 2, 4], 2, &[-1, 2]) } else { (&[0, 1, 2, 3, 6], 3, &[-1, 1, 2, 6]) };
     let mut check = |tensor: &Tensor, start: *const u8| {
         let elements = reached(tensor, start);
-        for shape in shapes(&[0, 1, 2, 3, 6], 3) {
+        for shape in shapes(extents, ndim) {
             let wanted: Vec<usize> = shape.iter().map(|extent| *extent as usize).collect();
             let result = tensor.reshape(&wanted);
             if shape.iter().product::<i64>() != elements.len() as i64 {
@@ -160,7 +163,7 @@ fn a_new_shape_reaches_the_same_elements_or_is_refused() {
         }
     };
     each_layout(&[0, 2], &[0, 1], 3, &mut check);
-    each_layout(if cfg!(miri) { &[2] } else { &[1, 2, 3] }, &[-1, 1, 2, 6], 3, &mut check);
+    each_layout(if cfg!(miri) { &[2] } else { &[1, 2, 3] }, strides, 3, &mut check);
     assert!(viewed > 0 && refused > 0);
 }
 
