@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import decimal
 import struct
 from typing import Any
@@ -143,6 +144,18 @@ def test_columns_of_a_batch_with_lengths_and_validity() -> None:
         assert np.array_equal(host(tensor), bits(expected[name]))
 
 
+def test_lengths_of_chunks_and_of_no_rows() -> None:
+    """Each chunk's lengths come behind those of the chunks before it."""
+    columns = {"ids": ad.padded("ids", value=-1, length=2, truncate="left", lengths="n")}
+    for rows in ([ROWS[:5], [], [[1] * 9], ROWS[3:20]], [[]], [[], []]):
+        parts = [pa.StructArray.from_arrays([pa.array(part, pa.list_(pa.int32()))], ["ids"]) for part in rows]
+        stream = DeviceStream([DeviceArray(part) for part in parts])
+        made = ad.to_tensors(ad.from_arrow(stream.give()), columns=columns, nulls="keep")["n"]
+        lengths = [min(len(row or []), 2) for part in rows for row in part]
+        assert (made.dtype, made.shape, made.device.type) == ("int64", (len(lengths),), CUDA)
+        assert host(made).tolist() == lengths
+
+
 REFUSED: list[tuple[list[Any], dict[str, Any]]] = [
     ([*FULL[:2], None, *FULL], {"pad": (0, None)}),
     ([*FULL, [1, None]], {"pad": (0, None)}),
@@ -221,6 +234,19 @@ def test_text_beyond_its_allocation() -> None:
     memory, replace = offsets(0, 2, 1 << 30)
     with pytest.raises(BufferError, match="bytes"):
         padded(DeviceArray(pa.array(["ab", "c"]), memory=memory, change=replace).give(), pad=(0, 4), truncate="right")
+
+
+def test_validity_of_items_beyond_its_allocation() -> None:
+    """The host reads no item's validity: kernels do, once the driver has told how long its memory is."""
+    memory = Memory()
+    few = memory.place(b"\xff")
+
+    def shorten(node: producers.Array) -> None:
+        ctypes.c_void_p.from_address(producers.ArrowArray.from_address(node.children[-1]).buffers).value = few
+
+    data = pa.array([[1, None, 3]] * 400, pa.list_(pa.int32()))
+    with pytest.raises(BufferError, match="beyond an allocation"):
+        padded(DeviceArray(data, memory=memory, change=shorten).give(), nulls="keep", pad=(0, 3))
 
 
 @pytest.mark.parametrize("way", WAYS[:3], ids=str)
