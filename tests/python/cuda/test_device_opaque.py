@@ -8,6 +8,7 @@ from typing import Any
 
 import arrow_dlpack as ad
 import driver
+import exchange
 import producers
 import pyarrow as pa
 import pytest
@@ -54,6 +55,19 @@ def test_columns_are_tensors_that_keep_their_place(kind: int) -> None:
     assert (bits.shape, offset, bits.device.type) == ((1,), 0, kind)
     del tensor
     assert node.released
+
+
+@pytest.mark.parametrize("kind", [ROCM, METAL])
+def test_no_stream_is_known(kind: int) -> None:
+    """A consumer of the exchange table orders its work itself, and no stream can be named to us."""
+    calls = driver.calls()
+    tensor = ad.to_tensor(opaque(kind)[1])
+    managed = exchange.from_object(tensor)
+    assert managed.address == VALUES
+    managed.delete()
+    with pytest.raises(BufferError, match="has no streams"):
+        tensor.record_stream(1)
+    assert driver.calls() == calls
 
 
 def test_what_needs_the_runtime_is_an_error() -> None:

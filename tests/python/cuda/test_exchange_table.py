@@ -13,6 +13,7 @@ import producers
 import pytest
 from fakes import CUDA, CUDA_HOST, MANAGED
 
+ROCM = 10
 VALUES = np.arange(6, dtype="int32")
 MODULE = sys.modules["exchange"]
 
@@ -103,6 +104,20 @@ class TestImports:
         held = fakes.cupy(tensor, consumer.handle)
         assert driver.read(held.address, 24, consumer.handle) == VALUES.tobytes()
         held.release()
+
+    def test_a_stream_of_another_device(self, pool) -> None:
+        producer = producers.DLPack(None, device=(CUDA, 0), shape=(6,), strides=(1,), address=pool.allocate(24))
+        with ad.stream(driver.Stream(1)), pytest.raises(BufferError, match="not of the primary context"):
+            exchange.to_object(ad.Tensor, producer)
+        assert producer.releases == 0
+        producer.expected = 0
+
+    def test_a_device_whose_streams_are_not_known(self) -> None:
+        producer = producers.DLPack(None, device=(ROCM, 0), shape=(6,), strides=(1,), address=0x7000)
+        with pytest.raises(BufferError, match="orders no work on its streams"):
+            exchange.to_object(ad.Tensor, producer)
+        assert producer.releases == 0
+        producer.expected = 0
 
     def test_what_is_refused_stays_its_callers(self) -> None:
         producer = producers.DLPack(None, device=(CUDA, 0), address=VALUES.ctypes.data)

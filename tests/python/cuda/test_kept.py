@@ -86,6 +86,20 @@ def test_the_stream_of_the_array_interface(pool: fakes.Pool) -> None:
     given_back(lambda: pool.freed, gate)
 
 
+def test_the_stream_of_a_thread_that_borrowed(pool: fakes.Pool) -> None:
+    """The exchange table names the thread's stream for the consumer's work, which comes after the call."""
+    tensor = ad.from_dlpack(fakes.Torch(pool, VALUES, stream=driver.LEGACY))
+    driver.settle()
+    work, target = driver.Stream(), pool.allocate(VALUES.nbytes)
+    with ad.stream(work):
+        address, _ = by_exchange(tensor)
+    gate = driver.gate(work.handle)
+    driver.copy(target, address, VALUES.nbytes, work.handle)
+    del tensor
+    given_back(lambda: pool.freed, gate)
+    assert driver.read(target, VALUES.nbytes, work.handle) == VALUES.tobytes()
+
+
 def test_an_object_with_the_array_interface(pool: fakes.Pool) -> None:
     stream = driver.Stream()
     tensor = ad.from_dlpack(fakes.Numba(pool, VALUES, stream=driver.LEGACY))
