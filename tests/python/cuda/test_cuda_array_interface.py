@@ -8,7 +8,10 @@ import arrow_dlpack as ad
 import driver
 import fakes
 import numpy as np
+import pyarrow as pa
 import pytest
+from device_arrow import DeviceArray
+from fakes import CUDA_HOST, MANAGED
 
 VALUES = np.arange(6, dtype="float32").reshape(2, 3)
 
@@ -72,6 +75,12 @@ class TestExport:
         with pytest.raises(AttributeError, match="CUDA devices only"):
             _ = tensor.__cuda_array_interface__
 
+    def test_managed_memory_has_it_and_page_locked_memory_has_none(self) -> None:
+        managed, pinned = (ad.to_tensor(DeviceArray(pa.array([1, 2]), kind).give()) for kind in (MANAGED, CUDA_HOST))
+        assert managed.__cuda_array_interface__["shape"] == (2,)
+        with pytest.raises(AttributeError, match="CUDA devices only"):
+            _ = pinned.__cuda_array_interface__
+
     def test_memory_of_a_device_has_no_array_interface(self, pool, stream) -> None:
         assert not hasattr(ad.from_dlpack(fakes.Torch(pool, VALUES, stream=stream.handle)), "__array_interface__")
 
@@ -118,6 +127,17 @@ class TestImport:
         source.interface["data"] = (source.address, True)
         tensor = ad.from_dlpack(source)
         assert (tensor.shape, tensor.strides, tensor.writable) == ((3, 2), (1, 3), False)
+
+    @pytest.mark.parametrize("address", [0, None])
+    def test_no_elements(self, pool, stream, address: int | None) -> None:
+        source = fakes.Numba(pool, VALUES, stream=stream.handle, shape=(0, 3), data=(address, False))
+        tensor = ad.from_dlpack(source)
+        assert (tensor.shape, str(tensor.device)) == ((0, 3), "cuda:0")
+
+    def test_a_stream_that_is_captured(self, pool, stream) -> None:
+        source = fakes.Numba(pool, VALUES, stream=stream.handle)
+        with driver.capture(stream.handle), pytest.raises(BufferError, match="__cuda_array_interface__ names it"):
+            ad.from_dlpack(source)
 
     def test_as_a_column(self, pool, stream) -> None:
         column = ad.to_arrow(fakes.Numba(pool, VALUES.reshape(6), stream=stream.handle))
