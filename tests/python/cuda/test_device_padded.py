@@ -276,6 +276,45 @@ def test_explain_says_what_the_kernels_do(way: dict[str, Any], dtype: str | None
     same(stream, data, **way)
 
 
+NULLABLE, FULL_ITEMS = (pa.list_(pa.field("item", pa.int16(), nullable=nullable)) for nullable in (True, False))
+
+
+@pytest.mark.parametrize(
+    ("kind", "keywords", "is_read"),
+    [
+        (NULLABLE, {}, True),
+        (NULLABLE, {"nulls": "keep"}, False),
+        (NULLABLE, {"nulls": 9, "dtype": "int8"}, True),
+        (NULLABLE, {"nulls": 9}, False),
+        (FULL_ITEMS, {}, False),
+        (FULL_ITEMS, {"dtype": "int8"}, True),
+    ],
+    ids=str,
+)
+def test_explain_says_when_the_host_reads_what_values_decide(
+    kind: pa.DataType, keywords: dict[str, Any], is_read: bool
+) -> None:
+    array = ad.from_arrow(DeviceArray(pa.array(FULL, kind)).give())
+    for way in ({"pad": (0, None)}, {"pad": (0, 5)}):
+        matrix, mask = ad.explain(array, **way, **keywords)
+        assert len(matrix.waits) == 1 + is_read
+        assert ("every value fits" in matrix.waits[-1], mask.waits) == (is_read, [])
+
+
+def test_explain_refuses_what_a_conversion_does() -> None:
+    """No rows need no copy; the lengths of others do."""
+    empty = ad.from_arrow(DeviceArray(pa.array([], pa.list_(pa.int32()))).give())
+    assert [(row.how, row.error) for row in ad.explain(empty, pad=(7, 3), copy=False)] == [("view", None)] * 2
+    same(empty, pa.array([], pa.list_(pa.int32())), pad=(7, 3), copy=False)
+    rows = pa.StructArray.from_arrays([pa.array(FULL, pa.list_(pa.int32()))], ["ids"])
+    columns = {"ids": ad.padded("ids", value=0, length=5, lengths="n")}
+    array = ad.from_arrow(DeviceArray(rows).give())
+    report = ad.explain(array, columns=columns, copy=False)
+    assert [row.how for row in report] == ["refused"] * len(report)
+    with pytest.raises(ad.ConversionError, match=r"a copy of .* is needed"):
+        ad.to_tensors(array, columns=columns, copy=False)
+
+
 def test_other_items_name_the_way_to_the_host() -> None:
     codes = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0], pa.int8()), pa.array([5, 6], pa.int32()))
     runs = pa.RunEndEncodedArray.from_arrays(pa.array([2, 3], pa.int32()), pa.array([5, 6]))
