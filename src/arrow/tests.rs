@@ -419,8 +419,10 @@ fn counts_at_their_limits() {
         let result = of(data_type, &array);
         assert_eq!(result.is_ok(), fits, "{levels} levels: {result:?}");
         for (child, children) in pointers {
-            // SAFETY: both were boxes above, and nothing uses them any more.
-            drop(unsafe { (Box::from_raw(child), Box::from_raw(children)) });
+            // SAFETY: was a box above, and nothing uses it any more.
+            drop(unsafe { Box::from_raw(child) });
+            // SAFETY: was a box above, and nothing uses it any more.
+            drop(unsafe { Box::from_raw(children) });
         }
     }
 }
