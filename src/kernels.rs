@@ -4,6 +4,7 @@
 
 mod backend;
 mod check;
+mod decoded;
 mod gather;
 mod padded;
 mod pending_casts;
@@ -20,8 +21,9 @@ pub(crate) use backend::{
     DeviceBackend, column_placement, gathers_on, matrix_placement, refuse_decoding, validity_placement,
 };
 pub(crate) use check::Check;
+pub(crate) use decoded::{PaddedItems, decodes_items};
 pub(crate) use gather::{moved, split_columns};
-pub(crate) use padded::{Measured, PaddedRows, Padding, has_padding_kernel, kept_lengths, measure, pad};
+pub(crate) use padded::{Measured, Padded, PaddedRows, Padding, has_padding_kernel, kept_lengths, measure, pad};
 pub(crate) use pending_casts::Casts;
 pub(crate) use shape::Shape;
 use source::DictionarySource;
@@ -141,21 +143,24 @@ fn enter(readiness: &Readiness, chunks: &[Vec<KernelSource>], stream: Stream) ->
     require_free(&current, stream)?;
     stream_order::load_kernels(&current)?;
     for source in chunks.iter().flatten() {
-        let dictionary = source.dictionary.as_ref();
-        if dictionary.is_some_and(DictionarySource::are_places) {
+        if source.dictionary.as_ref().is_some_and(DictionarySource::are_places) {
             // `pad` has checked the items, and made the places.
             continue;
         }
-        readiness.check_part_in(&current, &source.values)?;
-        if let Some(dictionary) = dictionary {
-            readiness.check_part_in(&current, &dictionary.values)?;
-            dictionary.validity.map_or(Ok(()), |bits| readiness.check_part_in(&current, &bits.bytes()))?;
-        }
-        for level in &source.levels {
-            readiness.check_part_in(&current, &(level.start..level.start.saturating_add(level.bytes)))?;
-        }
+        check_source(readiness, &current, source)?;
     }
     Ok(current)
+}
+
+/// Refuses a source that is not memory of the device, or has fewer bytes than its array says.
+fn check_source(readiness: &Readiness, current: &Current, source: &KernelSource) -> Result<()> {
+    readiness.check_part_in(current, &source.values)?;
+    if let Some(dictionary) = &source.dictionary {
+        readiness.check_part_in(current, &dictionary.values)?;
+        dictionary.validity.map_or(Ok(()), |bits| readiness.check_part_in(current, &bits.bytes()))?;
+    }
+    let levels = source.levels.iter().map(|level| level.start..level.start.saturating_add(level.bytes));
+    levels.into_iter().try_for_each(|level| readiness.check_part_in(current, &level))
 }
 
 fn device_of(current: &Current) -> Device {

@@ -89,8 +89,8 @@
 //! # Not supported
 //!
 //! - Unions, maps, intervals and the null type have no tensor form. The error names the alternative.
-//! - On CUDA, runs, dictionaries and string views are not decoded, decimals are not cast, and rows are not padded. The
-//!   error says to copy the data to the host first.
+//! - On CUDA, string views are not gathered, decimals of 256 bits are not cast, only numbers of dictionaries and of runs are
+//!   decoded, and ragged rows are not made unless they are padded. The error says to copy the data to the host first.
 //! - Memory of other devices (ROCm, oneAPI, Metal) can be viewed and passed on with its event, but not read, copied or
 //!   converted.
 //! - Frees do not wait for work on a non-blocking CUDA stream that nobody named by

@@ -4,8 +4,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::decoded::{Decoder, PaddedItems};
 use super::source::{bits, column_type};
-use super::{KernelSource, Shape, Written, device_of, enter, pack};
+use super::{Check, KernelSource, Shape, Written, device_of, enter, is_gathered, pack};
 use crate::arrow::{BitRange, BitmapLevel};
 use crate::cuda::{ColumnType, Current, DeviceBuffer, KernelLevel, KernelRows, PinnedBlock, PlacedElements, Stream};
 use crate::error::{Error, ErrorKind, Result};
@@ -33,6 +34,8 @@ pub(crate) struct PaddedRows {
 pub(crate) struct Measured {
     /// The largest length of a valid row.
     pub(crate) longest: usize,
+    /// The first item of the first row, if that was asked for; 0 for list views, whose rows come in any order.
+    pub(crate) start: usize,
     /// The largest end of a row, as a number of items.
     pub(crate) end: usize,
     /// The first row whose offsets are out of bounds or decrease.
@@ -57,9 +60,22 @@ pub(crate) struct Padding<'a> {
     pub(crate) truncate: Side,
 }
 
-/// Returns whether kernels pad the items of a spec: elements of at most 8 bytes, which are neither decoded nor codes.
+/// Padded rows.
+#[derive(Debug)]
+pub(crate) struct Padded {
+    /// The elements, with the check of those that are cast, or may be refused nulls.
+    pub(crate) values: Written,
+    /// A bool for each item, true where it is valid.
+    pub(crate) mask: Written,
+    /// The check of the items of a chunk that were decoded, by the number of the chunk. Its first element is the first item that a row shows.
+    pub(crate) decoded: Vec<(usize, Check)>,
+}
+
+/// Returns whether kernels pad the items of a spec: elements of at most 8 bytes, which are decoded only from plain values of a dictionary or
+/// of runs, of at most 8 bytes too.
 pub(crate) fn has_padding_kernel(spec: &Spec) -> bool {
-    spec.decoded().is_none() && !spec.has_codes() && spec.dtype().itemsize() <= 8 && column_type(spec).is_some()
+    let is_decoded_by_kernels = || is_gathered(spec) && spec.element().stored_bytes() <= 8;
+    spec.dtype().itemsize() <= 8 && column_type(spec).is_some() && (spec.decoded().is_none() || is_decoded_by_kernels())
 }
 
 impl PaddedRows {
@@ -69,6 +85,11 @@ impl PaddedRows {
         KernelRows::new((device_address(self.offsets.start)?, lengths), self.is_wide, validity)
     }
 
+    /// Returns the rows as if none were null: a null row has a start too.
+    fn first_row(&self) -> Result<KernelRows> {
+        Self { validity: None, ..self.clone() }.kernel_rows()
+    }
+
     fn check(&self, readiness: &Readiness, current: &Current) -> Result<()> {
         readiness.check_part_in(current, &self.offsets)?;
         self.lengths.as_ref().map_or(Ok(()), |lengths| readiness.check_part_in(current, lengths))?;
@@ -76,12 +97,15 @@ impl PaddedRows {
     }
 }
 
-/// Measures the rows of each chunk, of which each may have `most` items. The host waits once.
+/// Measures the rows of each chunk, of which each may have `most` items; also where the first row starts if `has_start`. The host waits once.
 ///
 /// # Errors
 /// As [`pack`].
-pub(crate) fn measure(readiness: &Readiness, chunks: &[PaddedRows], most: Option<usize>) -> Result<Vec<Measured>> {
-    const NUMBERS: usize = KernelRows::NUMBERS;
+pub(crate) fn measure(
+    readiness: &Readiness,
+    chunks: &[PaddedRows],
+    (most, has_start): (Option<usize>, bool),
+) -> Result<Vec<Measured>> {
     if chunks.is_empty() {
         return Ok(Vec::new());
     }
@@ -89,36 +113,56 @@ pub(crate) fn measure(readiness: &Readiness, chunks: &[PaddedRows], most: Option
     chunks.iter().try_for_each(|chunk| chunk.check(readiness, &current))?;
     let most = most.map_or(u64::MAX, |most| most as u64);
     // One host read takes as many chunks as a page-locked block has room for.
-    let parts = chunks.chunks(PinnedBlock::BYTES / size_of::<u64>() / NUMBERS);
-    let measured = parts.map(|part| measure_part(readiness, &current, part, most)).collect::<Result<Vec<_>>>()?;
+    let parts = chunks.chunks(PinnedBlock::BYTES / size_of::<u64>() / KernelRows::NUMBERS / 2);
+    let part = |part| measure_part(readiness, &current, part, (most, has_start));
+    let measured = parts.map(part).collect::<Result<Vec<_>>>()?;
     Ok(measured.into_iter().flatten().collect())
 }
 
 /// As [`measure`], for chunks that were checked, and whose numbers fit in a page-locked block.
-fn measure_part(readiness: &Readiness, current: &Current, chunks: &[PaddedRows], most: u64) -> Result<Vec<Measured>> {
+fn measure_part(
+    readiness: &Readiness,
+    current: &Current,
+    chunks: &[PaddedRows],
+    (most, has_start): (u64, bool),
+) -> Result<Vec<Measured>> {
     const NUMBERS: usize = KernelRows::NUMBERS;
-    let count = chunks.len().checked_mul(NUMBERS).ok_or_else(too_large)?;
+    let sets = if has_start { 2 } else { 1 };
+    let count = chunks.len().checked_mul(sets * NUMBERS).ok_or_else(too_large)?;
     let launch = |found: u64, stream: Stream| {
         chunks.iter().enumerate().try_for_each(|(number, chunk)| {
-            let found = Some(found + (number * NUMBERS * size_of::<u64>()) as u64);
+            let found = |set: usize| Some(found + ((number * sets + set) * NUMBERS * size_of::<u64>()) as u64);
             let (rows, items) = (chunk.kernel_rows()?, chunk.items.map_or(i64::MAX as u64, |items| items as u64));
             // SAFETY: `measure` has checked the addresses of the rows, whose memory is freed behind the kernel in stream order; `found` has
             // room for the numbers of every chunk.
-            unsafe { current.measure_rows(&rows, chunk.count as u64, (items, most), (found, None), stream) }
+            unsafe { current.measure_rows(&rows, chunk.count as u64, (items, most), (found(0), None), stream) }?;
+            if has_start {
+                let (first, count) = (chunk.first_row()?, chunk.count.min(1) as u64);
+                // SAFETY: `measure` has checked the addresses of all rows, the first one's included, whose memory is freed behind the
+                // kernel in stream order; `found` has room for two sets of numbers for every chunk.
+                unsafe { current.measure_rows(&first, count, (items, u64::MAX), (found(1), None), stream) }?;
+            }
+            Ok(())
         })
     };
     let numbers = numbers_by(readiness, current, [0, count], launch)?;
     let (numbers, _) = numbers.as_chunks::<NUMBERS>();
     let size = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
     let row = |number: u64| (number != u64::MAX).then(|| size(number));
-    let measured = |[longest, outside, longer, null, end]: &[u64; NUMBERS]| Measured {
-        longest: size(!longest),
-        end: size(!end),
-        outside: row(*outside),
-        longer: row(*longer),
-        null: row(*null),
+    // The end of the first row, less its length.
+    let start = |[longest, _, _, _, end]: &[u64; NUMBERS]| size(!end).saturating_sub(size(!longest));
+    let measured = |(chunk, sets): (&PaddedRows, &[[u64; NUMBERS]])| {
+        let ([longest, outside, longer, null, end], rest) = sets.split_first()?;
+        Some(Measured {
+            longest: size(!longest),
+            start: rest.first().filter(|_| chunk.lengths.is_none()).map_or(0, start),
+            end: size(!end),
+            outside: row(*outside),
+            longer: row(*longer),
+            null: row(*null),
+        })
     };
-    Ok(numbers.iter().map(measured).collect())
+    Ok(chunks.iter().zip(numbers.chunks(sets)).filter_map(measured).collect())
 }
 
 /// Returns the number of items that each row keeps, at most `most`, as an int64 per row of all chunks.
@@ -148,15 +192,15 @@ pub(crate) fn kept_lengths(readiness: &Readiness, chunks: &[PaddedRows], most: u
     made(&current, buffer, stream)
 }
 
-/// Returns the elements of padded rows, and a bool for each item, true where it is valid. `chunks` are measured rows with their items.
+/// Pads measured rows with their items.
 ///
 /// # Errors
 /// As [`pack`].
 pub(crate) fn pad(
     readiness: &Readiness,
-    chunks: Vec<(PaddedRows, KernelSource)>,
+    chunks: Vec<(PaddedRows, PaddedItems)>,
     padding: Padding<'_>,
-) -> Result<(Written, Written)> {
+) -> Result<Padded> {
     let stream = stream_order::current_stream();
     let current = enter(readiness, &[], stream)?;
     let rows = chunks.iter().try_fold(0_usize, |rows, (chunk, _)| rows.checked_add(chunk.count));
@@ -166,15 +210,15 @@ pub(crate) fn pad(
     let mask = allocate(&current, items.max(1), stream)?;
     readiness.wait_in(&current, stream, Wait::KernelSource)?;
     let mut placer = Placer { current: &current, stream, padding, mask: mask.start(), scratch: Vec::new() };
+    let (decoder, mut decoded) = (Decoder { current: &current, readiness, stream }, Vec::new());
     let placed = chunks
         .into_iter()
-        .filter(|(rows, _)| rows.count > 0 && items > 0)
-        .map(|(rows, source)| {
+        .enumerate()
+        .filter(|(_, (rows, _))| rows.count > 0 && items > 0)
+        .map(|(number, (rows, items))| {
             rows.check(readiness, &current)?;
-            readiness.check_part_in(&current, &source.values)?;
-            for level in &source.levels {
-                readiness.check_part_in(&current, &(level.start..level.start.saturating_add(level.bytes)))?;
-            }
+            let (source, check) = items.decoded(decoder, &mut placer.scratch)?;
+            decoded.extend(check.map(|check| (number, check)));
             placer.place(&rows, source).map(|source| vec![source])
         })
         .collect::<Result<Vec<_>>>();
@@ -185,7 +229,7 @@ pub(crate) fn pad(
     let values = pack(readiness, &placed, shape)?;
     // Freed behind the kernels that read it, in stream order.
     drop(placer.scratch);
-    Ok((values, made(&current, mask, stream)?))
+    Ok(Padded { values, mask: made(&current, mask, stream)?, decoded })
 }
 
 /// Launches the kernels that write the indices of padded elements.

@@ -112,16 +112,6 @@ impl KernelSource {
         {
             dictionary = Some(DictionarySource::of_null_values(stored)?);
         }
-        let fill = match spec.nulls() {
-            Nulls::Filled(pattern) => {
-                let mut fill = [0; 16];
-                fill.iter_mut().zip(pattern.bytes()).for_each(|(byte, from)| *byte = *from);
-                Some(fill)
-            }
-            // As in a copy of host memory.
-            Nulls::Kept => Some([0; 16]),
-            Nulls::Refused => None,
-        };
         Some(Self {
             values,
             first_bit,
@@ -129,10 +119,81 @@ impl KernelSource {
             scale: element.scaled().map_or(0, |(_, scale)| scale),
             levels: if dictionary.is_some() { leaf.own_levels()? } else { leaf.levels()? },
             elements: leaf.elements,
-            fill,
+            fill: fill_of(spec),
             is_validity: false,
             dictionary,
         })
+    }
+
+    /// Returns the items of padded rows with the bitmaps of the leaf alone: codes as integers, and items that are decoded without values,
+    /// which [`KernelSource::holding`] adds.
+    pub(super) fn of_items(spec: &Spec, leaf: &Leaf<'_>) -> Option<Self> {
+        let dtype = match column_type(spec)? {
+            // Decoded bits are bytes.
+            ColumnType::Bits => ColumnType::Bool,
+            dtype => dtype,
+        };
+        let values = if spec.decoded().is_some() { 0..0 } else { leaf.element_bytes(spec.element()) };
+        Some(Self {
+            values,
+            first_bit: 0,
+            dtype,
+            scale: spec.element().scaled().map_or(0, |(_, scale)| scale),
+            levels: leaf.own_levels()?,
+            elements: leaf.elements,
+            fill: fill_of(spec),
+            is_validity: false,
+            dictionary: None,
+        })
+    }
+
+    /// Returns the values of a dictionary or of runs, as they are stored, for each element of a leaf; zero for nulls of the leaf's bitmaps.
+    /// Nulls of the values are not looked at.
+    pub(super) fn stored_values(element: Element, leaf: &Leaf<'_>) -> Option<Self> {
+        let stored = leaf.gathered_values()?;
+        let codes = stored.code_bytes.clone();
+        let (dictionary, first_bit) = DictionarySource::new(element, DictionaryValues { validity: None, ..stored })?;
+        let dtype = if element == Element::Bits { ColumnType::Bits } else { ColumnType::Same };
+        Self::looked_up(leaf, (codes, dictionary), dtype, first_bit)
+    }
+
+    /// Returns the bits of a bitmap of a dictionary's or of runs' values, for each element of a leaf; zero for nulls of the leaf's bitmaps.
+    pub(super) fn value_validity(leaf: &Leaf<'_>, validity: BitRange) -> Option<Self> {
+        let stored = leaf.gathered_values()?;
+        let codes = stored.code_bytes.clone();
+        // The values are bits, whose bitmap is that of the values in their place.
+        let bits = DictionaryValues { start: validity.start, offset: validity.first_bit, validity: None, ..stored };
+        let (dictionary, first_bit) = DictionarySource::new(Element::Bits, bits)?;
+        Self::looked_up(leaf, (codes, dictionary), ColumnType::Bits, first_bit)
+    }
+
+    fn looked_up(
+        leaf: &Leaf<'_>,
+        (values, dictionary): (Range<usize>, DictionarySource),
+        dtype: ColumnType,
+        first_bit: usize,
+    ) -> Option<Self> {
+        Some(Self {
+            values,
+            first_bit,
+            dtype,
+            scale: 0,
+            levels: leaf.own_levels()?,
+            elements: leaf.elements,
+            fill: Some([0; 16]),
+            is_validity: false,
+            dictionary: Some(dictionary),
+        })
+    }
+
+    /// The same elements, with values at these addresses.
+    pub(super) fn holding(self, values: Range<usize>) -> Self {
+        Self { values, ..self }
+    }
+
+    /// The same elements, of which a bitmap tells which are valid.
+    pub(super) fn valid_by(self, start: usize, bytes: usize) -> Self {
+        Self { levels: vec![BitmapLevel { start, bytes, first_bit: 0, repeat: 1, group: 1 }], ..self }
     }
 
     /// Returns which elements of a chunk are valid; `None` if its bitmaps do not tell all nulls.
@@ -229,6 +290,20 @@ impl KernelSource {
             [BitmapLevel { start, first_bit, repeat: 1, group: 1, .. }] => Some(bits(*start, *first_bit)),
             _ => None,
         }
+    }
+}
+
+/// Returns what a kernel writes for nulls; `None` if these are refused.
+fn fill_of(spec: &Spec) -> Option<[u8; 16]> {
+    match spec.nulls() {
+        Nulls::Filled(pattern) => {
+            let mut fill = [0; 16];
+            fill.iter_mut().zip(pattern.bytes()).for_each(|(byte, from)| *byte = *from);
+            Some(fill)
+        }
+        // As in a copy of host memory.
+        Nulls::Kept => Some([0; 16]),
+        Nulls::Refused => None,
     }
 }
 

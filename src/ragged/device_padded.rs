@@ -20,7 +20,8 @@ use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernels::{
-    Casts, KernelSource, Measured, PaddedRows, Padding, has_padding_kernel, is_checked, kept_lengths, measure, pad,
+    Casts, Measured, Padded, PaddedItems, PaddedRows, Padding, decodes_items, has_padding_kernel, is_checked,
+    kept_lengths, measure, pad,
 };
 use crate::plan::{Action, Placement, Plan, needs_copy};
 use crate::spec::{
@@ -34,6 +35,7 @@ use crate::transfer::read_to_host;
 const LENGTHS_READ: &str = "the length of the longest row is read, and whether every row lies inside the elements";
 /// What it waits for at the end.
 const VALUES_READ: &str = "whether every value fits, and none that is shown is a refused null, is read";
+const CODES_READ: &str = "whether every code has a value, and every item a run, is read";
 
 /// The plan of padded rows on a device. Planning reads no memory of the device.
 pub(crate) struct DevicePadded {
@@ -63,8 +65,8 @@ struct ReadRows {
     readiness: Readiness,
     /// Items per padded row.
     length: usize,
-    /// The rows of each chunk, with the number of their items.
-    rows: Vec<PaddedRows>,
+    /// The rows of each chunk, with the number of their items, and the items that they span: all, from 0 on, if these are not decoded.
+    rows: Vec<(PaddedRows, Range<usize>)>,
 }
 
 impl fmt::Debug for DevicePadded {
@@ -92,10 +94,13 @@ impl DevicePadded {
         }
         let filled = chunks.iter().filter(|chunk| !chunk.is_empty());
         let chunks = fallible::collected(filled.map(PaddedChunk::new))?;
+        if spec.has_codes() {
+            refuse_codes(&spec, &chunks, device, pad)?;
+        }
         let rows = chunks.iter().map(|chunk| chunk.rows.count).sum();
         let refused = match pad.length {
             _ if options.copy != CopyMode::Never || rows == 0 => None,
-            Some(length) => Plan::padded(&spec, rows, length, 0)?.refuse_steps(options.copy).err(),
+            Some(length) => Plan::padded(&spec, rows, length, items_of(&chunks))?.refuse_steps(options.copy).err(),
             None => plan_schema(field, &spec, pad, options).into_iter().find_map(|part| part.error),
         };
         let (field, options) = (field.clone(), options.clone());
@@ -110,14 +115,15 @@ impl DevicePadded {
         self.refused.clone().map_or(Ok(()), |error| Err(error.in_column(self.field.name())))
     }
 
-    /// Returns the plans of the matrix and of its validity; with a given length of the rows, including their bytes.
+    /// Returns the plans of the matrix and of its validity; with a given length of the rows, including their bytes. Items that are decoded
+    /// count as if rows span all of them, because only the memory of the device tells which.
     ///
     /// # Errors
     /// If the result is larger than the address space.
     pub(super) fn parts(&self) -> Result<Vec<Part>> {
         let mut parts = self.parts_of_type();
         if let (Some(length), [matrix, flags]) = (self.pad.length, parts.as_mut_slice()) {
-            let plan = Plan::padded(&self.spec, self.rows, length, 0)?;
+            let plan = Plan::padded(&self.spec, self.rows, length, items_of(&self.chunks))?;
             let padded = [Action::Pad { length: Some(length) }];
             let own = Plan::of_part(DType::Bool, self.rows.saturating_mul(length), padded);
             matrix.plan =
@@ -144,6 +150,7 @@ impl DevicePadded {
         let mut parts: Vec<_> = parts.into_iter().map(|part| part.by_kernels(self.device)).collect();
         if let Some(matrix) = parts.first_mut() {
             matrix.waits = vec![LENGTHS_READ];
+            matrix.waits.extend(decodes_items(&self.spec).then_some(CODES_READ));
             matrix.waits.extend(self.is_checked().then_some(VALUES_READ));
         }
         parts
@@ -178,7 +185,9 @@ impl DevicePadded {
     pub(super) fn lengths(&self) -> Result<Tensor> {
         let make = || {
             let ReadRows { readiness, length, rows } = self.read()?;
-            let kept = kept_lengths(readiness, rows, *length)?;
+            let mut chunks = fallible::with_room(rows.len())?;
+            chunks.extend(rows.iter().map(|(rows, _)| rows.clone()));
+            let kept = kept_lengths(readiness, &chunks, *length)?;
             kept.tensor(DType::Int64, (smallvec![signed(self.rows)?], smallvec![1]), None)
         };
         self.lengths_part().make(|_| make()).map_err(|error| error.in_column(self.field.name()))
@@ -187,26 +196,36 @@ impl DevicePadded {
     fn make(&self) -> Result<(Tensor, Tensor)> {
         let ReadRows { readiness, length, rows } = self.read()?;
         let (field, spec, length) = (&self.field, &self.spec, *length);
-        let mut plan = Plan::padded(spec, self.rows, length, 0)?;
+        let decoded = rows.iter().map(|(_, span)| span.len()).sum();
+        let mut plan = Plan::padded(spec, self.rows, length, decoded)?;
         plan.placement = Placement::Kernels(self.device);
         plan.refuse_steps(self.options.copy)?;
         plan.record(|| format!("column {:?}: {} rows of {}", field.name(), plan.rows, field.data_type()));
-        let item = item_field(field).ok_or_else(|| unsupported(field.data_type()))?;
         let mut sources = fallible::with_room(rows.len())?;
-        for (chunk, rows) in self.chunks.iter().zip(rows) {
-            let items = chunk.array.device_items(item.clone(), &(0..rows.items.unwrap_or(0)))?;
-            let leaf = ColumnRef::whole(&items).chunk(spec)?.leaf;
-            let source = KernelSource::new(spec, &leaf);
+        for (chunk, (rows, span)) in self.chunks.iter().zip(rows) {
+            let (items, shown) = (chunk.items(field, 0..span.end)?, chunk.items(field, span.clone())?);
+            let leaf = |items| Ok::<_, Error>(ColumnRef::whole(items).chunk(spec)?.leaf);
+            let items = PaddedItems::new(spec, &leaf(&items)?, &leaf(&shown)?);
             let padded = || needs_copy(self.device, &Action::Pad { length: Some(length) }.to_string());
-            sources.push((rows.clone(), source.ok_or_else(padded)?));
+            sources.push((rows.clone(), items.ok_or_else(padded)?));
         }
         // Without `truncate`, rows that are too long were refused, so the side does not matter.
         let (side, truncate) = (self.pad.side, self.pad.truncate.unwrap_or(Side::Right));
         let padding = Padding { spec, length, value: self.padding.bytes(), side, truncate };
-        let (mut values, mask) = pad(readiness, sources, padding)?;
-        let casts = Casts::default();
+        let Padded { mut values, mask, decoded } = pad(readiness, sources, padding)?;
+        let (casts, mut numbers) = (Casts::default(), fallible::with_room(decoded.len())?);
+        for (number, check) in decoded {
+            casts.add([spec], Some(check));
+            numbers.push(number);
+        }
         casts.add([spec], values.check.take());
-        casts.verify().map_err(|error| self.at_row(error, length))?;
+        for (place, error) in casts.errors()?.into_iter().enumerate() {
+            match (error, numbers.get(place)) {
+                (None, _) => {}
+                (Some(error), Some(number)) => return Err(self.at_item(error, *number, rows)?),
+                (Some(error), None) => return Err(self.at_row(error, length)),
+            }
+        }
         let shape = smallvec![signed(self.rows)?, signed(length)?];
         let strides = row_major_strides(&shape)?;
         let item = signed(spec.row_elements())?;
@@ -227,6 +246,20 @@ impl DevicePadded {
         }
     }
 
+    /// Returns the error of an item that was decoded, as counted from the first one that the rows of a chunk span, as that of its row.
+    fn at_item(&self, error: Error, number: usize, rows: &[(PaddedRows, Range<usize>)]) -> Result<Error> {
+        let (Some(item), Some(chunk), Some((_, span))) = (error.row(), self.chunks.get(number), rows.get(number))
+        else {
+            return Ok(error);
+        };
+        let before: usize = self.chunks.iter().take(number).map(|chunk| chunk.rows.count).sum();
+        let item = span.start.saturating_add(item);
+        Ok(match chunk.row_of(item)? {
+            Some(row) => error.at_row(before.saturating_add(row)),
+            None => Error::invalid(format!("item {item}, which no row spans: {}", error.reason())),
+        })
+    }
+
     /// Returns the measured rows, for which the host waits once.
     fn read(&self) -> Result<&ReadRows> {
         if let Some(read) = self.read.get() {
@@ -239,15 +272,19 @@ impl DevicePadded {
     fn read_rows(&self) -> Result<ReadRows> {
         let joined = DeviceArray::joined_readiness(self.chunks.iter().map(|chunk| &chunk.array))?;
         let readiness = joined.unwrap_or_else(|| Readiness::on_device(self.device));
-        let mut rows = fallible::with_room(self.chunks.len())?;
-        rows.extend(self.chunks.iter().map(|chunk| chunk.rows.clone()));
+        let mut chunks = fallible::with_room(self.chunks.len())?;
+        chunks.extend(self.chunks.iter().map(|chunk| chunk.rows.clone()));
         let most = self.pad.length.filter(|_| self.pad.truncate.is_none());
-        let measured = measure(&readiness, &rows, most)?;
+        let is_decoded = decodes_items(&self.spec);
+        let measured = measure(&readiness, &chunks, (most, is_decoded))?;
         self.refuse_rows(&measured)?;
-        let mut longest = 0;
-        for (rows, measured) in rows.iter_mut().zip(&measured) {
-            rows.items = rows.items.or(Some(measured.end));
+        let (mut longest, mut rows) = (0, fallible::with_room(chunks.len())?);
+        for (mut chunk, measured) in chunks.into_iter().zip(&measured) {
+            chunk.items = chunk.items.or(Some(measured.end));
             longest = measured.longest.max(longest);
+            let shown = measured.start.min(measured.end)..measured.end;
+            let span = if is_decoded { shown } else { 0..chunk.items.unwrap_or(0) };
+            rows.push((chunk, span));
         }
         Ok(ReadRows { readiness, length: self.pad.length_of(longest)?, rows })
     }
@@ -315,6 +352,32 @@ impl PaddedChunk {
         Ok((value(first)?, value(second)?))
     }
 
+    /// Returns some of the items.
+    fn items(&self, field: &FieldRef, range: Range<usize>) -> Result<DeviceArray> {
+        let item = item_field(field).ok_or_else(|| unsupported(field.data_type()))?;
+        self.array.device_items(item, &range)
+    }
+
+    /// Returns the first row that spans an item; `None` if none does. Reads the offsets of all rows from the device, for an error.
+    fn row_of(&self, item: usize) -> Result<Option<usize>> {
+        let readiness = self.array.readiness().ok_or_else(|| Error::internal("no rows of a device"))?;
+        let (offsets, lengths) = &self.ints;
+        let second = lengths.as_ref().unwrap_or(offsets).bytes();
+        let read = read_to_host(readiness, &[offsets.bytes(), second.clone()])?;
+        let width = offsets.dtype().itemsize();
+        let starts = read.require(offsets.bytes().start, offsets.bytes().len())?.chunks_exact(width);
+        let ends = read.require(second.start, second.len())?.chunks_exact(width);
+        let value = |bytes: &[u8]| offsets.value(bytes).and_then(|value| usize::try_from(value).ok());
+        let spans = |start: &[u8], second: &[u8]| {
+            let (start, second) = (value(start)?, value(second)?);
+            let end = if lengths.is_some() { start.saturating_add(second) } else { second };
+            Some((start..end).contains(&item))
+        };
+        let is_next = usize::from(lengths.is_none());
+        let mut rows = starts.zip(ends.skip(is_next)).map(|(start, second)| spans(start, second) == Some(true));
+        Ok(rows.position(|spans| spans))
+    }
+
     /// Returns the error for a row that is out of bounds.
     fn outside(&self, row: usize) -> Result<Error> {
         let (start, second) = self.row(row)?;
@@ -324,4 +387,30 @@ impl PaddedChunk {
             Some(_) => format!("offset {start} and length {second}{of}"),
         }))
     }
+}
+
+/// Returns the number of items that the rows of these chunks may span, as far as the arrays tell.
+fn items_of(chunks: &[PaddedChunk]) -> usize {
+    chunks.iter().map(|chunk| chunk.rows.items.unwrap_or(0)).sum()
+}
+
+/// Refuses codes of several chunks, whose dictionaries the host would compare, and codes of values whose own bitmap does not tell which are
+/// null.
+fn refuse_codes(spec: &Spec, chunks: &[PaddedChunk], device: Device, pad: Pad) -> Result<()> {
+    let mut filled = chunks.iter().filter(|chunk| chunk.rows.items != Some(0));
+    let actions = || Plan::padding_actions(spec, pad.length).map(|action| action.to_string());
+    let Some(chunk) = filled.next() else { return Ok(()) };
+    let count = filled.count().saturating_add(1);
+    if count > 1 {
+        let joined = Action::Concatenate { chunks: count }.to_string();
+        let why: Vec<_> = std::iter::once(joined).chain(actions()).collect();
+        let remedy = "convert each chunk for itself, or copy the data to the CPU first";
+        return Err(needs_copy(device, &why.join(", ")).remedy_is(remedy));
+    }
+    let items = chunk.items(chunk.array.field(), 0..0)?;
+    let leaf = ColumnRef::whole(&items).leaf(spec)?;
+    if leaf.has_plain_dictionary() {
+        return Ok(());
+    }
+    Err(needs_copy(device, &actions().collect::<Vec<_>>().join(", ")))
 }

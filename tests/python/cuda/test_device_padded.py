@@ -315,21 +315,13 @@ def test_explain_refuses_what_a_conversion_does() -> None:
         ad.to_tensors(array, columns=columns, copy=False)
 
 
-def test_other_items_name_the_way_to_the_host() -> None:
-    codes = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0], pa.int8()), pa.array([5, 6], pa.int32()))
-    runs = pa.RunEndEncodedArray.from_arrays(pa.array([2, 3], pa.int32()), pa.array([5, 6]))
-    starts = pa.array([0, 2, 3], pa.int32())
-    others = {
-        "views gathered": pa.array(["ab", "c"], pa.string_view()),
-        "rows padded to the length of the longest one": pa.ListArray.from_arrays(starts, codes),
-        "decoded, rows padded": pa.ListArray.from_arrays(starts, runs),
-    }
-    for text, data in others.items():
-        with pytest.raises(BufferError, match=text) as caught:
-            padded(DeviceArray(data).give(), pad=(0, None))
-        assert "to_device" in str(caught.value)
-        (row,) = ad.explain(ad.from_arrow(DeviceArray(data).give()), pad=(0, None))
-        assert row.error == str(caught.value)
+def test_views_name_the_way_to_the_host() -> None:
+    data = pa.array(["ab", "c"], pa.string_view())
+    with pytest.raises(BufferError, match="views gathered") as caught:
+        padded(DeviceArray(data).give(), pad=(0, None))
+    assert "to_device" in str(caught.value)
+    (row,) = ad.explain(ad.from_arrow(DeviceArray(data).give()), pad=(0, None))
+    assert row.error == str(caught.value)
 
 
 def test_what_is_being_written_is_waited_for() -> None:
