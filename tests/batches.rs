@@ -232,6 +232,9 @@ fn a_report_has_a_row_for_each_column() {
     {
         assert!(text.contains(part), "{part:?} in\n{text}");
     }
+    let long = Field::new("x".repeat(usize::from(u16::MAX) + 1), DataType::Int8, false);
+    let text = Conversion::default().explain_type(&Arc::new(long), Device::CPU).unwrap().to_string();
+    assert!(text.lines().count() == 2 && text.len() < (1 << 16) + 400);
     let schema = nan.explain_type(chunk.field(), Device::CPU).unwrap();
     assert_eq!((&schema.rows[0].shape[..], schema.rows[0].dtype), (&[None][..], Some(DType::Float64)));
     assert!(schema.to_string().contains("(n,)"), "{schema}");

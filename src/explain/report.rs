@@ -307,6 +307,9 @@ impl fmt::Display for Report {
     }
 }
 
+/// Characters of a cell that the other rows are aligned to. A name has as many as its author likes, and only moves its own row beyond.
+const WIDEST: usize = 100;
+
 struct ReportText<'a>(&'a Report, Language);
 
 impl fmt::Display for ReportText<'_> {
@@ -315,7 +318,8 @@ impl fmt::Display for ReportText<'_> {
         let table = report.cells(language);
         let widths: Vec<usize> = (0..8)
             .map(|column| {
-                table.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+                let cells = table.iter().filter_map(|row| row.get(column));
+                cells.map(|cell| cell.chars().count().min(WIDEST)).max().unwrap_or(0)
             })
             .collect();
         for (number, row) in table.iter().enumerate() {

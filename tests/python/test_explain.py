@@ -46,6 +46,13 @@ def test_its_text_has_a_line_for_each_column():
     assert repr(ad.explain(BATCH)) == text
 
 
+def test_a_long_name_moves_only_its_own_line() -> None:
+    name = "x" * 70_000
+    _, long, short = str(ad.explain(pa.record_batch({name: [1], "y": [2]}))).splitlines()
+    assert long.startswith(f"{name}  Int64")
+    assert short.startswith("y" + " " * 101 + "Int64")
+
+
 @pytest.mark.parametrize(
     ("keywords", "column", "steps", "moved"),
     [
