@@ -27,10 +27,16 @@ pub(super) fn differential(bytes: &[u8]) {
     }
 }
 
+/// Lists within lists, at most: each level multiplies the elements by up to three.
+const LEVELS: usize = 4;
+
 /// A type with a tensor form, rarely one of lists.
 fn of_type(choices: &mut Choices<'_>) -> DataType {
     let mut chosen = choices.of(&TYPES).clone();
-    while choices.chance(6) {
+    for _ in 0..LEVELS {
+        if !choices.chance(6) {
+            break;
+        }
         chosen = list(chosen, choices.below(4) as i32);
     }
     chosen
