@@ -53,14 +53,16 @@ def forget(node: producers.Array) -> None:
 
 
 def prepare() -> tuple[Callable[[], None], fakes.Pool]:
-    """All kinds of conversions: cast, filled, packed, unpacked, normalised, joined, and written to memory of others."""
+    """All kinds of conversions: cast, filled, packed, unpacked, normalised, joined, padded, written to memory of others."""
     full = pa.py_buffer(b"\xff")
     numbers = [pa.Array.from_buffers(pa.int64(), 4, [full, pa.py_buffer(bytes(32))]) for _ in range(2)]
     columns = DeviceArray(pa.StructArray.from_arrays(numbers, ["a", "b"]), change=forget)
     lists = DeviceArray(pa.array([[True, None], None, [False, True]], pa.list_(pa.bool_(), 2)))
     bools = DeviceArray(pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, 0, 2], pa.int8())))
+    codes = pa.DictionaryArray.from_arrays(pa.array([1, None, 0, 1], pa.int8()), pa.array([5, None], pa.int16()))
+    coded = DeviceArray(pa.ListArray.from_arrays(pa.array([0, 3, 4], pa.int32()), codes), change=forget)
     # Taken over before anything fails: what is not given away is released by nobody.
-    batch, rows, bytes8 = (ad.from_arrow(source.give()) for source in (columns, lists, bools))
+    batch, rows, bytes8, words = (ad.from_arrow(source.give()) for source in (columns, lists, bools, coded))
     pool = fakes.Pool()
     out = fakes.Torch(pool, np.zeros((4, 2), "f4"))
     bytes_ = fakes.Torch(pool, np.ones(40, "?"))
@@ -74,6 +76,7 @@ def prepare() -> tuple[Callable[[], None], fakes.Pool]:
         ad.validity(rows)
         ad.validity(batch)
         ad.to_tensor(bytes8)
+        ad.to_ragged(words, pad=(0, None), nulls="keep", dictionary="values")
         ad.to_arrow(bytes_, type=pa.bool_())
 
     return run, pool
