@@ -9,7 +9,7 @@ use smallvec::smallvec;
 
 use super::elements::{item_field, parts, unsupported};
 use super::level::null_row;
-use super::pad_rules::{item_spec, longer_row, plan_schema};
+use super::pad_rules::{item_spec, longer_row, outside_rows, plan_schema};
 use super::part::Part;
 use crate::alloc::fallible;
 use crate::arrow::{BitRange, DeviceArray, DeviceInts};
@@ -256,7 +256,7 @@ impl DevicePadded {
         let item = span.start.saturating_add(item);
         Ok(match chunk.row_of(item)? {
             Some(row) => error.at_row(before.saturating_add(row)),
-            None => Error::invalid(format!("item {item}, which no row spans: {}", error.reason())),
+            None => outside_rows(item, &error),
         })
     }
 

@@ -42,6 +42,11 @@ pub(super) fn item_spec(field: &FieldRef, pad: Pad, options: &Options) -> Result
     Ok((spec, padding))
 }
 
+/// Returns the error of an item that is part of no row, or only of null rows.
+pub(super) fn outside_rows(item: usize, error: &Error) -> Error {
+    Error::invalid(format!("item {item}, which no row spans: {}", error.reason()))
+}
+
 /// Returns the error for a row that is longer than `most`, the length that rows are padded to.
 pub(super) fn longer_row(length: impl fmt::Display, most: usize) -> Error {
     let reason = format!("the row has {length} elements, and is padded to {most}");

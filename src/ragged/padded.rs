@@ -8,7 +8,7 @@ use arrow_schema::{DataType, FieldRef};
 use super::device_padded::DevicePadded;
 use super::elements::parts;
 use super::level::null_row;
-use super::pad_rules::{both, item_spec, longer_row, plan_schema};
+use super::pad_rules::{both, item_spec, longer_row, outside_rows, plan_schema};
 use super::part::Part;
 use crate::alloc::{Borrower, SelfCell, fallible};
 use crate::arrow::{DeviceArray, Leaf, ListChunk, ViewChunk, empty_on};
@@ -156,7 +156,7 @@ impl HostPadded {
             let mut sources = chunks.iter().map(PadSource::new).collect::<Result<Vec<_>>>()?;
             let (length, plan) = plan_rows(spec, &mut sources, pad, options)?;
             if plan.refuse_steps(options.copy).is_ok() {
-                sources.iter_mut().try_for_each(|source| source.take_items(spec))?;
+                take_items(&mut sources, spec)?;
             }
             planned = Some((length, plan));
             Ok::<_, Error>(sources)
@@ -231,6 +231,16 @@ impl HostPadded {
     }
 }
 
+/// Takes the items of all sources that have not taken theirs.
+fn take_items(sources: &mut [PadSource<'_>], spec: &Spec) -> Result<()> {
+    let mut before = 0;
+    sources.iter_mut().try_for_each(|source| {
+        source.take_items(spec, before)?;
+        before += source.rows();
+        Ok(())
+    })
+}
+
 /// Returns the length of padded rows, and the plan that pads them.
 ///
 /// # Errors
@@ -252,7 +262,7 @@ fn plan_rows(spec: &Spec, sources: &mut [PadSource<'_>], pad: Pad, options: &Opt
     }
     if spec.has_codes() {
         // Items that are codes need no decoding, so this makes no copy before it is allowed.
-        sources.iter_mut().try_for_each(|source| source.take_items(spec))?;
+        take_items(sources, spec)?;
         shared_codes(spec, sources)?;
     }
     let decoded = sources.iter().map(PadSource::spanned).sum();
@@ -326,13 +336,22 @@ impl<'a> PadSource<'a> {
         }
     }
 
-    /// Takes the items that the rows of lists span, decodes them where the spec says so, and joins their nulls to one mask.
-    fn take_items(&mut self, spec: &Spec) -> Result<()> {
+    /// Takes the items that the rows of lists span, decodes them where the spec says so, and joins their nulls to one mask. The rows follow
+    /// `before` others.
+    fn take_items(&mut self, spec: &Spec, before: usize) -> Result<()> {
         if let Self::Lists { list, items: items @ None } = self {
             let span = list.span();
             let array = list.items.clipped(&span);
             let array = spec.decoded().map_or_else(|| Ok(array.clone()), |field| decode(&array, spec, field))?;
-            let chunk = SelfCell::new(array, |array| ColumnRef::whole(array).chunk(spec))?;
+            let at_row = |error: Error| {
+                let Some(item) = error.row().map(|item| span.start.saturating_add(item)) else { return error };
+                let is_in = |row: &usize| !list.is_null(*row) && list.row(*row).contains(&item);
+                match (0..list.rows).find(is_in) {
+                    Some(row) => error.at_row(before.saturating_add(row)),
+                    None => outside_rows(item, &error),
+                }
+            };
+            let chunk = SelfCell::new(array, |array| ColumnRef::whole(array).chunk(spec)).map_err(at_row)?;
             *items = Some((chunk, span.start));
         }
         Ok(())

@@ -111,6 +111,19 @@ def test_padding_options_that_contradict_each_other(options: dict, error: str):
         ad.to_ragged(type("Stream", (), {"__arrow_c_stream__": staticmethod(reader)})(), **options)
 
 
+def test_a_code_without_a_value_is_an_error_of_its_row() -> None:
+    picked = pa.array([1, 0, 9, 1, 0, 2], pa.int8())
+    codes = pa.DictionaryArray.from_arrays(picked, pa.array([0.5, None]), safe=False)
+    lists = pa.ListArray.from_arrays(pa.array([0, 0, 2, 3, 5], pa.int32()), codes)
+    for rows, row in ((lists, 2), (lists[1:], 1), (pa.chunked_array([lists[:2], lists[2:]]), 2)):
+        with pytest.raises(ad.ConversionError, match=f"row {row}: a code is beyond the dictionary's 2 values"):
+            ad.to_ragged(rows, pad=(0, None), nulls=7, dictionary="codes")
+    offsets, lengths = (pa.array(numbers, pa.int32()) for numbers in ([0, 3], [2, 2]))
+    views = pa.ListViewArray.from_arrays(offsets, lengths, codes)
+    with pytest.raises(ad.ConversionError, match="item 2, which no row spans: a code is beyond"):
+        ad.to_ragged(views, pad=(0, None), nulls=7, dictionary="codes")
+
+
 def test_a_row_larger_than_memory_is_refused():
     for multiple_of in (2**62, 2**63 - 1):
         with pytest.raises(MemoryError):
