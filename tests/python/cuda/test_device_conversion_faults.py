@@ -53,7 +53,7 @@ def forget(node: producers.Array) -> None:
 
 
 def prepare() -> tuple[Callable[[], None], fakes.Pool]:
-    """All kinds of conversions: cast, filled, packed, unpacked, normalised, joined, padded, written to memory of others."""
+    """All kinds of conversions: cast, filled, packed, unpacked, normalised, joined, padded, written to an output."""
     full = pa.py_buffer(b"\xff")
     numbers = [pa.Array.from_buffers(pa.int64(), 4, [full, pa.py_buffer(bytes(32))]) for _ in range(2)]
     columns = DeviceArray(pa.StructArray.from_arrays(numbers, ["a", "b"]), change=forget)
