@@ -6,7 +6,7 @@ use crate::arrow::Leaf;
 use crate::cuda::{Current, DeviceBuffer, Stream};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
-use crate::spec::Spec;
+use crate::spec::{Element, Spec};
 use crate::stream_order::{Readiness, allocate_scratch};
 use crate::transfer::host_address;
 
@@ -51,7 +51,7 @@ impl PaddedItems {
         let source = KernelSource::of_items(spec, items)?;
         let before = items.elements.checked_sub(shown.elements)?;
         let stored = match spec.element().stored_bytes() {
-            _ if spec.element() == crate::spec::Element::Bits => DType::Bool,
+            _ if spec.element() == Element::Bits => DType::Bool,
             1 => DType::UInt8,
             2 => DType::UInt16,
             4 => DType::UInt32,

@@ -113,21 +113,22 @@ pub(crate) fn measure(
     chunks.iter().try_for_each(|chunk| chunk.check(readiness, &current))?;
     let most = most.map_or(u64::MAX, |most| most as u64);
     // One host read takes as many chunks as a page-locked block has room for.
-    let parts = chunks.chunks(PinnedBlock::BYTES / size_of::<u64>() / KernelRows::NUMBERS / 2);
-    let part = |part| measure_part(readiness, &current, part, (most, has_start));
+    let sets = if has_start { 2 } else { 1 };
+    let parts = chunks.chunks(PinnedBlock::BYTES / size_of::<u64>() / KernelRows::NUMBERS / sets);
+    let part = |part| measure_part(readiness, &current, part, (most, sets));
     let measured = parts.map(part).collect::<Result<Vec<_>>>()?;
     Ok(measured.into_iter().flatten().collect())
 }
 
-/// As [`measure`], for chunks that were checked, and whose numbers fit in a page-locked block.
+/// As [`measure`], for chunks that were checked, and whose numbers fit in a page-locked block: a set for all rows of each, and where there
+/// are two sets, one for its first row.
 fn measure_part(
     readiness: &Readiness,
     current: &Current,
     chunks: &[PaddedRows],
-    (most, has_start): (u64, bool),
+    (most, sets): (u64, usize),
 ) -> Result<Vec<Measured>> {
     const NUMBERS: usize = KernelRows::NUMBERS;
-    let sets = if has_start { 2 } else { 1 };
     let count = chunks.len().checked_mul(sets * NUMBERS).ok_or_else(too_large)?;
     let launch = |found: u64, stream: Stream| {
         chunks.iter().enumerate().try_for_each(|(number, chunk)| {
@@ -136,7 +137,7 @@ fn measure_part(
             // SAFETY: `measure` has checked the addresses of the rows, whose memory is freed behind the kernel in stream order; `found` has
             // room for the numbers of every chunk.
             unsafe { current.measure_rows(&rows, chunk.count as u64, (items, most), (found(0), None), stream) }?;
-            if has_start {
+            if sets > 1 {
                 let (first, count) = (chunk.first_row()?, chunk.count.min(1) as u64);
                 // SAFETY: `measure` has checked the addresses of all rows, the first one's included, whose memory is freed behind the
                 // kernel in stream order; `found` has room for two sets of numbers for every chunk.
