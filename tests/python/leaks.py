@@ -59,6 +59,8 @@ class Watch:
     def stop(self) -> None:
         """Ends the watch."""
         producers.forget_all()
+        # What is alive now outlives the tests: the collections to come need not look through it.
+        gc.freeze()
 
     def _found(self, of_pyarrow_alone: bool) -> list[str]:
         # References that polars could not drop while it was not attached wait for its next call.
