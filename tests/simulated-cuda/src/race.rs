@@ -46,6 +46,20 @@ pub(crate) enum Rule {
     UseAfterFree,
 }
 
+/// Adds bytes to ranges, which stay in order and apart from each other: those that touch become one.
+fn insert(ranges: &mut Vec<Range<u64>>, new: Range<u64>) {
+    let first = ranges.partition_point(|range| range.end < new.start);
+    let behind = ranges.partition_point(|range| range.start <= new.end);
+    match ranges.get(first..behind) {
+        Some([touched, .., last]) => {
+            let joined = touched.start.min(new.start)..last.end.max(new.end);
+            ranges.splice(first..behind, [joined]);
+        }
+        Some([touched]) => ranges[first] = touched.start.min(new.start)..touched.end.max(new.end),
+        _ => ranges.insert(first, new),
+    }
+}
+
 impl Access {
     /// From the first to the last of its bytes.
     pub(crate) fn span(&self) -> Range<u64> {
@@ -78,7 +92,7 @@ impl Access {
             (Kind::Write, kind) => kind != Kind::Free,
             (Kind::Allocate | Kind::Free, _) => true,
         };
-        kinds && self.covers(earlier) && earlier.at.known_to(&self.at.clock) && !earlier.at.is(&self.at)
+        kinds && !earlier.at.is(&self.at) && earlier.at.known_to(&self.at.clock) && self.covers(earlier)
     }
 }
 
@@ -111,15 +125,11 @@ impl Log {
     fn extend(&mut self, access: &Access) -> bool {
         let recent = self.0.iter_mut().rev().take_while(|other| other.at.is(&access.at));
         let mut alike = recent.filter(|other| other.kind == access.kind && other.done && access.done);
-        let Some(other) = alike.next() else { return false };
-        let (span, end) = (access.span(), other.span().end);
-        if access.ranges.len() != 1 || span.start < end {
-            return other.covers(access);
-        }
-        let ranges = Arc::make_mut(&mut other.ranges);
-        match ranges.last_mut() {
-            Some(last) if last.end == span.start => last.end = span.end,
-            _ => ranges.push(span),
+        // Those of the host are kept page by page.
+        let Some(other) = alike.next().filter(|_| !access.by_host) else { return false };
+        if !other.covers(access) {
+            let ranges = Arc::make_mut(&mut other.ranges);
+            access.ranges.iter().for_each(|range| insert(ranges, range.clone()));
         }
         true
     }
@@ -208,6 +218,56 @@ mod tests {
         assert_eq!(log.0.len(), 2);
         assert_eq!((log.0[0].ranges.len(), log.0[1].ranges.len()), (1, 250));
         assert_eq!(log.add(access(Kind::Write, 998..999, 1, 1, &[])).unwrap().0, Rule::Race);
+    }
+
+    #[test]
+    fn what_a_kernel_touches_in_any_order_is_one_access() {
+        let mut log = Log::default();
+        // Every second value of 400, from both ends, and then those between two of them.
+        for step in 0..100 {
+            for value in [2 * step, 398 - 2 * step] {
+                log.add(access(Kind::Write, value * 4..value * 4 + 4, 0, 1, &[]));
+            }
+        }
+        assert_eq!((log.0.len(), log.0[0].ranges.len()), (1, 200));
+        assert!(log.add(access(Kind::Read, 804..808, 1, 1, &[])).is_none());
+        for value in (1..100).step_by(2) {
+            log.add(access(Kind::Write, value * 4..value * 4 + 4, 0, 2, &[(1, 1)]));
+        }
+        log.add(access(Kind::Write, 2..390, 0, 2, &[(1, 1)]));
+        assert_eq!(log.0.last().unwrap().ranges[..2], [2..392, 396..400]);
+        assert!(log.add(access(Kind::Read, 392..396, 2, 1, &[(0, 1)])).is_none());
+        assert_eq!(log.add(access(Kind::Read, 391..396, 2, 1, &[(0, 1)])).unwrap().0, Rule::Race);
+    }
+
+    #[test]
+    fn ranges_stay_in_order_and_apart() {
+        for (new, expected) in [
+            (0..1, vec![0..1, 2..4, 6..8]),
+            (0..2, vec![0..4, 6..8]),
+            (3..4, vec![2..4, 6..8]),
+            (4..5, vec![2..5, 6..8]),
+            (4..6, vec![2..8]),
+            (1..9, vec![1..9]),
+            (5..7, vec![2..4, 5..8]),
+            (9..10, vec![2..4, 6..8, 9..10]),
+        ] {
+            let mut ranges = vec![2..4, 6..8];
+            insert(&mut ranges, new);
+            assert_eq!(ranges, expected);
+        }
+    }
+
+    #[test]
+    fn what_the_host_touches_is_kept_page_by_page() {
+        let of_host =
+            |start: u64, tick| Access { by_host: true, ..access(Kind::Write, start..start + 1, 0, tick, &[]) };
+        let mut log = Log::default();
+        log.add(of_host(0, 1));
+        log.add(of_host(5 * page(), 1));
+        log.add(of_host(0, 2));
+        let by_stream = access(Kind::Read, 5 * page()..5 * page() + 8, 1, 1, &[]);
+        assert_eq!(log.add(by_stream).unwrap().0, Rule::Race);
     }
 
     #[test]
