@@ -356,8 +356,13 @@ tsan-slice:
 	@if $(call with_nightly,rust-src); then $(MAKE) --no-print-directory tsan TSAN_TESTS='$(TSAN_SLICE)'; \
 	else echo 'LEFT OUT: the slice of ThreadSanitizer (rustup toolchain install nightly --component rust-src)'; fi
 
+# Both models at once: Miri runs one test at a time, on one core.
 miri-slice:
-	@if $(call with_nightly,miri rust-src); then $(MAKE) --no-print-directory miri MIRI_TESTS='$(MIRI_SLICE)'; \
+	@if $(call with_nightly,miri rust-src); then \
+		for model in $(MIRI_MODELS); do \
+			$(MAKE) --no-print-directory miri-$$model MIRI_TESTS='$(MIRI_SLICE)' & started="$$started $$!"; \
+		done; \
+		for process in $$started; do wait $$process || failed=1; done; test -z "$$failed"; \
 	else echo 'LEFT OUT: the slice of Miri (rustup toolchain install nightly --component miri,rust-src)'; fi
 
 # Everything that looks for faults without being told where. A failure does not stop the rest: the last lines say what passed.
