@@ -79,12 +79,12 @@ def no_leak(request: pytest.FixtureRequest) -> Iterator[None]:
     # A driver that is started keeps contexts and streams; those tests count the memory of devices.
     starts_driver = request.path.parent.name == "cuda"
     loader_reference.forget_threads()
-    watch = leaks.Watch()
+    watch = leaks.Watch(of_pyarrow_alone=starts_driver)
     yield
     try:
         # A failed test's traceback keeps its variables alive.
         if request.node.stash.get(PASSED, False):
-            left = watch.left(of_pyarrow_alone=starts_driver)
+            left = watch.left()
             assert not left, "; ".join(left)
     finally:
         watch.stop()

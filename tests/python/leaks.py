@@ -38,21 +38,24 @@ def warm_up() -> None:
 
 
 class Watch:
-    """What is in use when it is made."""
+    """What is in use when it is made; of memory only pyarrow's where asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, of_pyarrow_alone: bool = False) -> None:
+        self.of_pyarrow_alone = of_pyarrow_alone
         self.pyarrow = pa.total_allocated_bytes()
+        if of_pyarrow_alone:
+            return
         self.own = _native._host_memory()
         # NumPy tells it of the data of arrays. What came before is forgotten. Tracing is never stopped: before 3.12.9,
         # CPython ends with a fault if another thread is about to attach meanwhile (python/cpython#128679).
         tracemalloc.start()
         tracemalloc.clear_traces()
 
-    def left(self, *, of_pyarrow_alone: bool = False) -> list[str]:
-        """What is left of what came after, in words; of memory only pyarrow's where asked for."""
+    def left(self) -> list[str]:
+        """What is left of what came after, in words."""
         gc.collect()
         deadline = time.monotonic() + PATIENCE
-        while (found := self._found(of_pyarrow_alone)) and time.monotonic() < deadline:
+        while (found := self._found()) and time.monotonic() < deadline:
             time.sleep(0.001)
         return [*producers.wrongly_released(), *found]
 
@@ -62,12 +65,12 @@ class Watch:
         # What is alive now outlives the tests: the collections to come need not look through it.
         gc.freeze()
 
-    def _found(self, of_pyarrow_alone: bool) -> list[str]:
+    def _found(self) -> list[str]:
         # References that polars could not drop while it was not attached wait for its next call.
         if (polars := sys.modules.get("polars")) and not is_missing("polars"):
             polars.Series([0]).len()
         pyarrow = {"pyarrow's": pa.total_allocated_bytes() - self.pyarrow}
-        own = {} if of_pyarrow_alone else self._own()
+        own = {} if self.of_pyarrow_alone else self._own()
         found = {**own, **pyarrow}
         return [f"the test left {size} bytes of {whose} memory behind" for whose, size in found.items() if size > 0]
 

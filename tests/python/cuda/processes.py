@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import select
@@ -22,6 +23,8 @@ def run(item: pytest.Item) -> list[Any]:
     with tempfile.TemporaryFile() as found:
         sys.stdout.flush()
         sys.stderr.flush()
+        # The child's collections need not look through what this process keeps.
+        gc.freeze()
         child = os.fork()
         if child == 0:
             _run_here(item, found)
