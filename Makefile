@@ -149,8 +149,8 @@ $(error DEVICE is cpu or cuda, not "$(DEVICE)")
 endif
 
 TEST_SETS := test $(if $(filter full,$(INTEROP)),test-heavy)
-# Each process imports every library.
-IN_PARALLEL := -n auto --maxprocesses 8
+# Each process imports every library. One that has no tests left takes those of another: some tests take minutes.
+IN_PARALLEL := -n auto --maxprocesses 8 --dist worksteal
 BENCH_SETS := bench $(if $(filter full,$(INTEROP)),bench-heavy)
 DEMO_SETS := demo $(if $(filter torch,$(FRAMEWORK)),demo-torch)
 
