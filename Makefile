@@ -473,8 +473,9 @@ lint: $(STAMPS)/installed $(STAMPS)/lint
 public-api: $(PUBLIC_API_TOOLS)/bin/cargo-public-api $(STAMPS)/venv
 	$(BIN)/python .ci/public_api.py $< --write
 
+# Not optimised: that halves the time of its build, and its own time is rustdoc's.
 $(PUBLIC_API_TOOLS)/bin/cargo-public-api:
-	cargo install cargo-public-api --locked --version $(PUBLIC_API_VERSION) --root $(PUBLIC_API_TOOLS)
+	CARGO_PROFILE_DEV_DEBUG=0 cargo install cargo-public-api --locked --debug --version $(PUBLIC_API_VERSION) --root $(PUBLIC_API_TOOLS)
 
 # What deny.toml says of every crate that is linked into the wheel. The database of advisories is fetched anew at each run.
 audit: $(DENY_TOOLS)/bin/cargo-deny
