@@ -356,9 +356,11 @@ tsan-slice:
 	@if $(call with_nightly,rust-src); then $(MAKE) --no-print-directory tsan TSAN_TESTS='$(TSAN_SLICE)'; \
 	else echo 'LEFT OUT: the slice of ThreadSanitizer (rustup toolchain install nightly --component rust-src)'; fi
 
-# Both models at once: Miri runs one test at a time, on one core.
+# Both models at once: Miri runs one test at a time, on one core. The standard library is built before, or both would build it.
 miri-slice:
 	@if $(call with_nightly,miri rust-src); then \
+		cargo +nightly miri setup || exit 1; \
+		started=; failed=; \
 		for model in $(MIRI_MODELS); do \
 			$(MAKE) --no-print-directory miri-$$model MIRI_TESTS='$(MIRI_SLICE)' & started="$$started $$!"; \
 		done; \
