@@ -107,8 +107,9 @@ FUZZ_TARGETS ?= arrow_array arrow_device arrow_schema arrow_stream dlpack uses c
 # What the fuzzers find goes on here; fuzz/corpus has the part of it that is kept.
 FUZZ_CORPUS := $(abspath $(CARGO_TARGET))/fuzz-corpus
 # Only this package counts what a case reaches: libFuzzer reads all counters after each case, and arrow-rs has most of them. Long stacks of
-# allocations and a look for uses of a returned frame take half of the time of a small case; `make asan` has both, and the kept cases.
-FUZZ_ASAN := allocator_may_return_null=1:detect_stack_use_after_return=0:malloc_context_size=1
+# allocations and a look for uses of a returned frame take half of the time of a small case; `make asan` has both, and the kept cases. What a
+# case frees stays unused until the case has ended, for which a small quarantine is enough; a large one leaves the caches.
+FUZZ_ASAN := allocator_may_return_null=1:detect_stack_use_after_return=0:malloc_context_size=1:quarantine_size_mb=4
 WITH_FUZZ = RUSTC_BOOTSTRAP=1 RUSTC_WRAPPER=$(abspath fuzz/rustc.sh) ASAN_OPTIONS=$(FUZZ_ASAN)
 # What `make fuzz-coverage` runs, and the files of which it shows what nothing reached: the checks of foreign structs.
 COVERAGE_TESTS ?= --test hostile -- corpus::

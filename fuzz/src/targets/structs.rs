@@ -67,7 +67,8 @@ pub(super) fn arrow_stream(bytes: &[u8]) {
             _ => Flaw::Batch(choices.below(3), choices.wrong(&base.wrongs)),
         })
         .collect();
-    let _ = streams::one(&base.node, &flaws, on_device, &mut Outcome::default());
+    let one = *choices.of(streams::Use::ALL);
+    let _ = streams::exercise_as(&base.node, &flaws, on_device, &[one], &mut Outcome::default());
 }
 
 /// A managed tensor, versioned or legacy.
@@ -82,5 +83,6 @@ pub(super) fn dlpack(bytes: &[u8]) {
         let flaw = choices.of(all).clone();
         description.apply(&if choices.chance(2) { flaw.with_number(choices.number()) } else { flaw });
     }
-    let _ = tensors::one(&description, versioned, &mut Outcome::default());
+    let one = *choices.of(tensors::Use::ALL);
+    let _ = tensors::exercise_as(&description, versioned, &[one], &mut Outcome::default());
 }

@@ -159,13 +159,19 @@ unsafe extern "C" fn release<S: Stream>(stream: *mut S) {
 pub(crate) fn exercise(node: &Node, flaws: &[Flaw]) -> Result<Outcome, Untellable> {
     let mut outcome = Outcome::default();
     for on_device in [false, true] {
-        one(node, flaws, on_device, &mut outcome)?;
+        exercise_as(node, flaws, on_device, Use::ALL, &mut outcome)?;
     }
     Ok(outcome)
 }
 
-/// As [`exercise`], in one of the forms.
-pub(crate) fn one(node: &Node, flaws: &[Flaw], on_device: bool, outcome: &mut Outcome) -> Result<(), Untellable> {
+/// As [`exercise`], in one of the forms, with these uses alone.
+pub(crate) fn exercise_as(
+    node: &Node,
+    flaws: &[Flaw],
+    on_device: bool,
+    uses: &[Use],
+    outcome: &mut Outcome,
+) -> Result<(), Untellable> {
     let mut schema = node.clone();
     let mut batches = vec![node.clone(), node.clone().sliced(1.min(node.length)), node.clone()];
     for flaw in flaws {
@@ -217,7 +223,7 @@ pub(crate) fn one(node: &Node, flaws: &[Flaw], on_device: bool, outcome: &mut Ou
     };
     let mut errors = Errors(&mut outcome.errors);
     match imported {
-        Ok(stream) => everything(stream, &batches, &mut errors),
+        Ok(stream) => used(stream, &batches, uses, &mut errors),
         Err(error) => outcome.refused = Some(error),
     }
     // SAFETY: the box from above; the stream is gone.
@@ -230,19 +236,48 @@ pub(crate) fn one(node: &Node, flaws: &[Flaw], on_device: bool, outcome: &mut Ou
     Ok(())
 }
 
-fn everything(mut stream: DeviceArrayStream, batches: &[Node], errors: &mut Errors<'_>) {
+/// What a user does with the batches of a stream.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Use {
+    /// Each as arrow-rs' array.
+    Read,
+    /// All as one tensor.
+    Convert,
+    Explain,
+}
+
+impl Use {
+    /// Every use once.
+    pub(crate) const ALL: &[Self] = &[Self::Read, Self::Convert, Self::Explain];
+}
+
+/// Takes the batches from a stream and uses them.
+fn used(mut stream: DeviceArrayStream, batches: &[Node], uses: &[Use], errors: &mut Errors<'_>) {
     let field = stream.field().clone();
-    let mut chunks = Vec::new();
-    for (index, item) in stream.by_ref().enumerate() {
-        let Some(array) = errors.keep(item) else { continue };
-        if let Some(read) = errors.keep(array.to_arrow()).filter(|read| read.len() < 1 << 12) {
-            let read = Node::of(array.field(), read.as_ref()).rows();
-            assert!(batches.get(index).is_some_and(|batch| Rows::of(batch).allow(&read)), "a batch has other data");
-        }
-        chunks.push(array);
-    }
+    let taken: Vec<_> =
+        stream.by_ref().enumerate().filter_map(|(index, item)| Some((index, errors.keep(item)?))).collect();
     assert!(stream.next().is_none());
-    let options = Conversion::default().nulls(NullPolicy::Keep);
-    errors.keep(options.to_tensor(Chunks::new(&field, &chunks))).inspect(touch);
-    errors.keep(Conversion::default().select(Selection::Each(None)).explain(Chunks::new(&field, &chunks)));
+    let chunks: Vec<_> = taken.iter().map(|(_, array)| array.clone()).collect();
+    for one in uses {
+        match one {
+            Use::Read => {
+                for (index, array) in &taken {
+                    let Some(read) = errors.keep(array.to_arrow()).filter(|read| read.len() < 1 << 12) else {
+                        continue;
+                    };
+                    let read = Node::of(array.field(), read.as_ref()).rows();
+                    let batch = batches.get(*index);
+                    assert!(batch.is_some_and(|batch| Rows::of(batch).allow(&read)), "a batch has other data");
+                }
+            }
+            Use::Convert => {
+                let options = Conversion::default().nulls(NullPolicy::Keep);
+                errors.keep(options.to_tensor(Chunks::new(&field, &chunks))).inspect(touch);
+            }
+            Use::Explain => {
+                let options = Conversion::default().select(Selection::Each(None));
+                errors.keep(options.explain(Chunks::new(&field, &chunks)));
+            }
+        }
+    }
 }

@@ -256,13 +256,18 @@ pub(crate) fn exercise(base: &Description, flaws: &[Flaw]) -> Result<Outcome, Un
     flaws.iter().for_each(|flaw| description.apply(flaw));
     let mut outcome = Outcome::default();
     for versioned in [true, false] {
-        one(&description, versioned, &mut outcome)?;
+        exercise_as(&description, versioned, Use::ALL, &mut outcome)?;
     }
     Ok(outcome)
 }
 
-/// As [`exercise`], of a description, in one of the forms.
-pub(crate) fn one(description: &Description, versioned: bool, outcome: &mut Outcome) -> Result<(), Untellable> {
+/// As [`exercise`], of a description, in one of the forms, with these uses alone.
+pub(crate) fn exercise_as(
+    description: &Description,
+    versioned: bool,
+    uses: &[Use],
+    outcome: &mut Outcome,
+) -> Result<(), Untellable> {
     let reach = description.reach()?;
     let (low, high) = reach.unwrap_or((0, 8));
     // An offset that leaves the address space is not followed.
@@ -329,7 +334,8 @@ pub(crate) fn one(description: &Description, versioned: bool, outcome: &mut Outc
         Ok(tensor) => {
             assert!(!versioned || description.version.0 == 1, "another major version was read");
             assert!(reach.is_some() || on_device, "what cannot be was accepted: {tensor:?}");
-            everything(&tensor, &mut Errors(&mut outcome.errors));
+            let mut errors = Errors(&mut outcome.errors);
+            uses.iter().for_each(|one| used(&tensor, *one, &mut errors));
         }
         Err(error) => outcome.refused = Some(error),
     }
@@ -339,35 +345,70 @@ pub(crate) fn one(description: &Description, versioned: bool, outcome: &mut Outc
     Ok(())
 }
 
-/// Does everything with a tensor.
-fn everything(tensor: &Tensor, errors: &mut Errors<'_>) {
-    errors.keep(tensor.as_bytes());
-    // SAFETY: nobody writes to the memory while this test runs.
-    errors.keep(unsafe { tensor.lent_bytes() }.map(|bytes| bytes.iter().fold(0, |all, byte| all ^ byte)));
-    // SAFETY: nobody writes to the memory while the slice lives, which ends here.
-    errors.keep(unsafe { tensor.lent_slice::<i32>() });
-    touch(tensor);
-    round_trips(tensor, errors);
-    errors
-        .keep(Conversion::default().explain_tensor(tensor))
-        .inspect(|report| assert!(report.to_string().contains("dtype")));
-    for copy in [CopyMode::Never, CopyMode::IfNeeded, CopyMode::Always] {
-        let Some(array) = errors.keep(to_arrow(tensor, None, copy)) else { continue };
-        errors.keep(array.to_arrow());
-        let back = errors.keep(Conversion::default().to_tensor(&array));
-        if let Some(back) = back.filter(|_| !tensor.is_empty() && tensor.len() < MANY) {
-            assert_eq!(back.device(), tensor.device());
-            if !back.device().is_cpu() {
-                assert_eq!(back.as_ptr(), tensor.as_ptr());
-                continue;
-            }
-            // A tensor without dimensions is a column of one row.
-            let same_values = tensor.dtype() == back.dtype() && tensor.dtype() != arrow_dlpack::DType::Bool;
-            assert!(!same_values || read(&back) == read(tensor), "to_arrow gives other data");
+/// What a user does with a tensor.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Use {
+    /// As bytes and as a slice.
+    Lend,
+    /// Element by element.
+    Touch,
+    /// As a managed tensor of both forms, and back.
+    Export,
+    Explain,
+    /// As an array, and back.
+    Convert(CopyMode),
+    /// As an array with the tensor as its validity.
+    Validity,
+}
+
+impl Use {
+    /// Every use once.
+    pub(crate) const ALL: &[Self] = &[
+        Self::Lend,
+        Self::Touch,
+        Self::Export,
+        Self::Explain,
+        Self::Convert(CopyMode::Never),
+        Self::Convert(CopyMode::IfNeeded),
+        Self::Convert(CopyMode::Always),
+        Self::Validity,
+    ];
+}
+
+/// Uses an imported tensor.
+fn used(tensor: &Tensor, one: Use, errors: &mut Errors<'_>) {
+    match one {
+        Use::Lend => {
+            errors.keep(tensor.as_bytes());
+            // SAFETY: nobody writes to the memory while this test runs.
+            errors.keep(unsafe { tensor.lent_bytes() }.map(|bytes| bytes.iter().fold(0, |all, byte| all ^ byte)));
+            // SAFETY: nobody writes to the memory while the slice lives, which ends here.
+            errors.keep(unsafe { tensor.lent_slice::<i32>() });
         }
+        Use::Touch => touch(tensor),
+        Use::Export => round_trips(tensor, errors),
+        Use::Explain => {
+            let report = errors.keep(Conversion::default().explain_tensor(tensor));
+            assert!(report.is_none_or(|report| report.to_string().contains("dtype")));
+        }
+        Use::Convert(copy) => convert(tensor, copy, errors),
+        Use::Validity => drop(errors.keep(to_arrow(tensor, Some(tensor), CopyMode::IfNeeded))),
     }
-    let valid = Tensor::clone(tensor);
-    errors.keep(to_arrow(tensor, Some(&valid), CopyMode::IfNeeded));
+}
+
+fn convert(tensor: &Tensor, copy: CopyMode, errors: &mut Errors<'_>) {
+    let Some(array) = errors.keep(to_arrow(tensor, None, copy)) else { return };
+    errors.keep(array.to_arrow());
+    let back = errors.keep(Conversion::default().to_tensor(&array));
+    let Some(back) = back.filter(|_| !tensor.is_empty() && tensor.len() < MANY) else { return };
+    assert_eq!(back.device(), tensor.device());
+    if !back.device().is_cpu() {
+        assert_eq!(back.as_ptr(), tensor.as_ptr());
+        return;
+    }
+    // A tensor without dimensions is a column of one row.
+    let same_values = tensor.dtype() == back.dtype() && tensor.dtype() != arrow_dlpack::DType::Bool;
+    assert!(!same_values || read(&back) == read(tensor), "to_arrow gives other data");
 }
 
 /// Exports in both forms and imports again.
