@@ -60,7 +60,7 @@ pub(super) fn arrow_stream(bytes: &[u8]) {
     let mut choices = Choices(bytes);
     let base = choices.of(&BASES);
     let on_device = choices.chance(2);
-    let flaws: Vec<Flaw> = (0..choices.below(4))
+    let mut flaws: Vec<Flaw> = (0..choices.below(4))
         .map(|_| match choices.byte() % 3 {
             0 => choices.of(&OWN).clone(),
             1 => Flaw::Schema(choices.wrong(&base.wrongs)),
@@ -68,6 +68,8 @@ pub(super) fn arrow_stream(bytes: &[u8]) {
         })
         .collect();
     let one = *choices.of(streams::Use::ALL);
+    // Most cases need no third batch, and a batch takes a quarter of the time.
+    flaws.push(Flaw::Batches(3 - choices.below(4)));
     let _ = streams::exercise_as(&base.node, &flaws, on_device, &[one], &mut Outcome::default());
 }
 
