@@ -6,6 +6,17 @@ use crate::error::{Error, Outcome};
 
 /// `CU_EVENT_DISABLE_TIMING`.
 const DISABLE_TIMING: u32 = 2;
+/// `CU_EVENT_INTERPROCESS`.
+const INTERPROCESS: u32 = 4;
+
+/// Can an event have these flags? One that other processes may open cannot record times.
+pub(crate) fn check_flags(flags: u32) -> Outcome {
+    if flags > 7 || flags & (INTERPROCESS | DISABLE_TIMING) == INTERPROCESS {
+        Err(Error::INVALID_VALUE)
+    } else {
+        Ok(())
+    }
+}
 
 /// One event.
 #[derive(Clone, Debug)]

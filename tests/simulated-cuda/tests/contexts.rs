@@ -144,6 +144,18 @@ fn events_of_another_device_are_not_recorded_here() {
     });
 }
 
+#[test]
+fn events_of_several_processes_record_no_times() {
+    holds("events_of_several_processes_record_no_times", &[], |_run| {
+        open(0);
+        let mut event = null_mut();
+        ok!(cuEventCreate(&mut event, 4 | 2));
+        refused!(CUDA_ERROR_INVALID_VALUE, cuEventCreate(&mut event, 4));
+        refused!(CUDA_ERROR_INVALID_VALUE, cuEventCreate(&mut event, 4 | 1));
+        refused!(CUDA_ERROR_INVALID_VALUE, cuEventCreate(&mut event, 8));
+    });
+}
+
 fn exchange(mode: Mode) -> Mode {
     let mut mode = mode;
     ok!(cuThreadExchangeStreamCaptureMode(&mut mode));

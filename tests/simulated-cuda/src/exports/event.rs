@@ -3,7 +3,7 @@
 use super::{Out, driver};
 use crate::call::Call;
 use crate::error::{Error, Outcome};
-use crate::event::{Event, Recorded};
+use crate::event::{Event, Recorded, check_flags};
 use crate::execute::Action;
 
 fn record(call: &mut Call, event: usize, stream: usize) -> Outcome {
@@ -26,9 +26,7 @@ driver! {
     /// Makes an event in the current context.
     fn cuEventCreate(event: Out<usize>, flags: u32) |call| {
         let context = call.context()?;
-        if flags > 7 {
-            return Err(Error::INVALID_VALUE);
-        }
+        check_flags(flags)?;
         let handle = call.handle();
         call.events.insert(handle, Event { context, flags, recorded: Recorded::Never });
         event.set(handle)
