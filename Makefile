@@ -75,6 +75,8 @@ AARCH64 := aarch64-unknown-linux-gnu
 AARCH64_QEMU := qemu-aarch64-static
 AARCH64_LINKER := aarch64-linux-gnu-gcc
 AARCH64_TESTS ?= --lib -- convert:: alloc:: arrow::
+# The kernels with NEON's vectors that take seconds.
+AARCH64_SLICE := --lib -- convert::pack::vector convert::pack::transpose convert::pack::tests::complex convert::bitmap convert::small_matrix
 WINDOWS := x86_64-pc-windows-gnu
 WINDOWS_LINKER := x86_64-w64-mingw32-gcc
 # Debian has it in no folder of the PATH.
@@ -156,7 +158,7 @@ BENCH_SETS := bench $(if $(filter full,$(INTEROP)),bench-heavy)
 DEMO_SETS := demo $(if $(filter torch,$(FRAMEWORK)),demo-torch)
 
 .PHONY: help demo examples test test-rust test-polars test-python test-cuda test-ptx ptx cubins test-simulated-cuda simulated-cuda prove-waits cuda-times gpu-bundle peers interop
-.PHONY: test-free-threaded soak asan asan-rust asan-python slices asan-slice tsan tsan-slice miri miri-slice miri-toolchain miri-stacked miri-tree campaign test-aarch64 test-windows test-musl check-platforms fuzz fuzz-corpus fuzz-coverage lint public-api check-versions audit bench wheel reproducible release release-native release-musl clean
+.PHONY: test-free-threaded soak asan asan-rust asan-python slices asan-slice tsan tsan-slice miri miri-slice miri-toolchain miri-stacked miri-tree aarch64-slice campaign test-aarch64 test-windows test-musl check-platforms fuzz fuzz-corpus fuzz-coverage lint public-api check-versions audit bench wheel reproducible release release-native release-musl clean
 # Two installs into one environment at once would break it.
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -180,7 +182,7 @@ help:
 	@echo 'make asan    the Rust tests under AddressSanitizer and LeakSanitizer, then the Python tests of hostile input'
 	@echo 'make tsan    the Rust tests of what threads share under ThreadSanitizer  (needs a nightly toolchain)'
 	@echo 'make miri    the Rust tests under Miri, with both models of aliasing  (MIRI_MODELS=tree MIRI_TESTS="--lib -- loader")'
-	@echo 'make slices  a part of each of these three, as CI runs them; says what it leaves out without a nightly toolchain'
+	@echo 'make slices  a part of each of these three and of test-aarch64, as CI runs them; says what it leaves out'
 	@echo 'make campaign   the three, the tests for AArch64, Windows and musl, then every fuzz target and the soak for CAMPAIGN_SECONDS=600 each; says what passed'
 	@echo 'make test-aarch64  the Rust tests of kernels and memory for AArch64 under qemu  (AARCH64_TESTS=--test ownership)'
 	@echo 'make test-windows  the Rust tests for Windows under Wine; make test-musl  those for Linux with musl'
@@ -345,8 +347,8 @@ miri-toolchain:
 $(addprefix miri-,stacked tree): miri-%: miri-toolchain
 	$(WITH_MIRI) cargo +nightly miri test $(CARGO_FLAGS) --package arrow-dlpack $(MIRI_TESTS)
 
-# What every change has to pass: a part of each sanitizer. The cases that the fuzzers kept take a minute or two of two cores.
-slices: asan-slice tsan-slice miri-slice
+# What every change has to pass: a part of each sanitizer, and of the kernels for AArch64. The cases that the fuzzers kept take a minute or two of two cores.
+slices: asan-slice tsan-slice miri-slice aarch64-slice
 
 asan-slice:
 	@if [ "$$(uname -s) $$(uname -m)" = 'Linux x86_64' ]; then \
@@ -367,6 +369,11 @@ miri-slice:
 		done; \
 		for process in $$started; do wait $$process || failed=1; done; test -z "$$failed"; \
 	else echo 'LEFT OUT: the slice of Miri (rustup toolchain install nightly --component miri,rust-src)'; fi
+
+aarch64-slice:
+	@if command -v $(AARCH64_QEMU) && command -v $(AARCH64_LINKER) && rustup target add $(AARCH64) 2>/dev/null; then \
+		$(MAKE) --no-print-directory test-aarch64 AARCH64_TESTS='$(AARCH64_SLICE)'; \
+	else echo 'LEFT OUT: the slice for AArch64 (Debian: qemu-user-static gcc-aarch64-linux-gnu; rustup)'; fi
 
 # Everything that looks for faults without being told where. A failure does not stop the rest: the last lines say what passed.
 campaign:
