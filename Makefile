@@ -77,6 +77,9 @@ AARCH64_LINKER := aarch64-linux-gnu-gcc
 AARCH64_TESTS ?= --lib -- convert:: alloc:: arrow::
 # The kernels with NEON's vectors that take seconds.
 AARCH64_SLICE := --lib -- convert::pack::vector convert::pack::transpose convert::pack::tests::complex convert::bitmap convert::small_matrix
+AARCH64_WHEEL := $(abspath $(CARGO_TARGET))/aarch64-wheel
+# What qemu runs in ten minutes: types both ways, copies, padding, the loader.
+AARCH64_WHEEL_TESTS ?= $(addprefix tests/python/test_,types_to_arrow.py matrix_to_arrow.py out.py padding.py loader_order.py)
 WINDOWS := x86_64-pc-windows-gnu
 WINDOWS_LINKER := x86_64-w64-mingw32-gcc
 # Debian has it in no folder of the PATH.
@@ -158,7 +161,7 @@ BENCH_SETS := bench $(if $(filter full,$(INTEROP)),bench-heavy)
 DEMO_SETS := demo $(if $(filter torch,$(FRAMEWORK)),demo-torch)
 
 .PHONY: help demo examples test test-rust test-polars test-python test-cuda test-ptx ptx cubins test-simulated-cuda simulated-cuda prove-waits cuda-times gpu-bundle peers interop
-.PHONY: test-free-threaded soak asan asan-rust asan-python slices asan-slice tsan tsan-slice miri miri-slice miri-toolchain miri-stacked miri-tree aarch64-slice campaign test-aarch64 test-windows test-musl check-platforms fuzz fuzz-corpus fuzz-coverage lint public-api check-versions audit bench wheel reproducible release release-native release-musl clean
+.PHONY: test-free-threaded soak asan asan-rust asan-python slices asan-slice tsan tsan-slice miri miri-slice miri-toolchain miri-stacked miri-tree aarch64-slice campaign test-aarch64 test-aarch64-wheel test-windows test-musl check-platforms fuzz fuzz-corpus fuzz-coverage lint public-api check-versions audit bench wheel reproducible release release-native release-musl clean
 # Two installs into one environment at once would break it.
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -185,6 +188,7 @@ help:
 	@echo 'make slices  a part of each of these three and of test-aarch64, as CI runs them; says what it leaves out'
 	@echo 'make campaign   the three, the tests for AArch64, Windows and musl, then every fuzz target and the soak for CAMPAIGN_SECONDS=600 each; says what passed'
 	@echo 'make test-aarch64  the Rust tests of kernels and memory for AArch64 under qemu  (AARCH64_TESTS=--test ownership)'
+	@echo 'make test-aarch64-wheel AARCH64_PYTHON=...  builds the wheel for AArch64, and tests it in that Python'
 	@echo 'make test-windows  the Rust tests for Windows under Wine; make test-musl  those for Linux with musl'
 	@echo 'make fuzz    every fuzz target for SECONDS=60 each  (FUZZ_TARGETS=options)'
 	@echo 'make fuzz-corpus    keeps in fuzz/corpus what make fuzz has found'
@@ -416,6 +420,16 @@ test-aarch64:
 	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER='$(AARCH64_QEMU) -L /usr/aarch64-linux-gnu' \
 		cargo test $(CARGO_FLAGS) --target $(AARCH64) --config profile.dev.package.arrow-dlpack.opt-level=1 \
 		--package arrow-dlpack $(AARCH64_TESTS)
+
+# The wheel for AArch64, linked against the old glibc, in a Python of that processor, which qemu may run: docs/testing.md says how to have one.
+test-aarch64-wheel: $(STAMPS)/build $(STAMPS)/release
+	@test -n '$(AARCH64_PYTHON)' || { \
+		echo 'LEFT OUT: the wheel for AArch64 (pass AARCH64_PYTHON=<a command that runs a Python for AArch64 with the tests'"'"' libraries>)'; exit 1; }
+	rm -rf $(AARCH64_WHEEL)
+	PATH='$(CURDIR)/$(BIN)':"$$PATH" env -u PYO3_PYTHON $(BIN)/maturin build $(CARGO_FLAGS) $(MATURIN_WHEEL) --zig --compatibility $(MANYLINUX) \
+		--target $(AARCH64) --manifest-path python/Cargo.toml --interpreter python3.11 --out $(AARCH64_WHEEL)
+	$(BIN)/python -m zipfile -e $(AARCH64_WHEEL)/*.whl $(AARCH64_WHEEL)/site
+	PYTHONPATH=$(AARCH64_WHEEL)/site ARROW_DLPACK_INTEROP=light $(AARCH64_PYTHON) -m pytest -p no:cacheprovider $(AARCH64_WHEEL_TESTS)
 
 # A prefix of its own, so that Wine leaves the user's alone. Wine lets a process reserve terabytes and keeps a byte for each page, where Windows
 # fails the allocation: with a limit on the address space, Wine fails it too.
