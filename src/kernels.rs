@@ -235,7 +235,8 @@ fn start(
             [source] if is_dense && shape.dtype == DType::Bool && source.is_bools() => {
                 source.write_bools(current, tables.validity(*place, scratch), packing.out, stream)?;
             }
-            // SAFETY: the tables name memory that was checked, and is released behind this; the output has all rows.
+            // SAFETY: the tables name memory that was checked, and is released behind this; the output has all rows. `is_gathered` leaves
+            // elements of 16 bytes to padded rows, whose places are the start of scratch memory.
             _ => unsafe { current.pack(&packing, stream) }?,
         }
         if may_misfit {

@@ -66,7 +66,8 @@ struct Dictionary {
     u64 validity;
     u32 validity_bit;
     u32 code_dtype;
-    // With RUN_ENDS, the logical offset of the first row; with PADDED, the bytes of the padding value.
+    // With RUN_ENDS, the logical offset of the first row; with PADDED, the first bytes of the padding value. Those of a complex number
+    // that follow are zero.
     u64 first;
 };
 
@@ -278,15 +279,22 @@ template <class Word> __device__ Word fill_of(const Column& column) { return *(c
 #define DECREASING (~(u64)2)
 #define PADDING (~(u64)3)
 
+// Returns the code of a row. Two types of a size share its load, which keeps the kernels small.
 __device__ __noinline__ u64 code_of(u64 codes, u32 dtype, u64 row) {
     // Sign extension makes a negative code larger than any count.
     switch (dtype) {
-        case INT8: return (i64)load((const i8*)codes + row);
-        case INT16: return (i64)load_any<i16>(codes + 2 * row);
-        case INT32: return (i64)load_any<i32>(codes + 4 * row);
-        case UINT8: return load((const u8*)codes + row);
-        case UINT16: return load_any<u16>(codes + 2 * row);
-        case UINT32: return load_any<u32>(codes + 4 * row);
+        case INT8: case UINT8: {
+            u8 code = load((const u8*)codes + row);
+            return dtype == INT8 ? (u64)(i64)(i8)code : code;
+        }
+        case INT16: case UINT16: {
+            u16 code = load_any<u16>(codes + 2 * row);
+            return dtype == INT16 ? (u64)(i64)(i16)code : code;
+        }
+        case INT32: case UINT32: {
+            u32 code = load_any<u32>(codes + 4 * row);
+            return dtype == INT32 ? (u64)(i64)(i32)code : code;
+        }
         default: return load_any<u64>(codes + 8 * row);
     }
 }
@@ -406,6 +414,27 @@ template <class Word> __device__ void cast_columns(const Job& job, u64 rows, Wor
     }
 }
 
+// As cast_columns, for the elements of 16 bytes of padded rows. The codes are those of place_rows, and nothing is cast to 16 bytes.
+__device__ void pad_columns(const Job& job, u64 rows, Sixteen* out, u64 stride) {
+    for (u32 number = blockIdx.y; number < job.count; number += gridDim.y) {
+        Column column = load(job.columns + number);
+        Dictionary places = load((const Dictionary*)column.values);
+        for (EACH(row, rows)) {
+            u64 code = places.code_dtype == UINT32 ? load((const u32*)places.codes + row) : load((const u64*)places.codes + row);
+            Sixteen element = {{places.first, 0}};
+            if (code < places.count) {
+                element = fill_of<Sixteen>(column);
+                if (!places.validity || bit(places.validity, places.validity_bit + code)) {
+                    element = load_any<Sixteen>(places.values + 16 * code);
+                } else if (!column.is_filled) {
+                    lower(job.misfits + number, job.first + row);
+                }
+            }
+            store(out + number * stride + row, element);
+        }
+    }
+}
+
 // ---- Row-major ----
 
 // Writes the elements of one row in Part::LENGTH successive columns, without casts.
@@ -517,6 +546,7 @@ PACK_COLUMNS(cast_columns_1, cast_columns, u8)
 PACK_COLUMNS(cast_columns_2, cast_columns, u16)
 PACK_COLUMNS(cast_columns_4, cast_columns, u32)
 PACK_COLUMNS(cast_columns_8, cast_columns, u64)
+PACK_COLUMNS(pad_columns_16, pad_columns, Sixteen)
 
 // Packs columns into a row-major matrix, `stride` elements from one row to the next.
 #define PACK_ROWS(name, casts, Word) \

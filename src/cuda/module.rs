@@ -87,6 +87,7 @@ kernels! {
     CastColumns2 = "cast_columns_2",
     CastColumns4 = "cast_columns_4",
     CastColumns8 = "cast_columns_8",
+    PadColumns16 = "pad_columns_16",
     PackRows1 = "pack_rows_1",
     PackRows2 = "pack_rows_2",
     PackRows4 = "pack_rows_4",

@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::decoded::{Decoder, PaddedItems};
-use super::source::{bits, column_type};
-use super::{Check, KernelSource, Shape, Written, device_of, enter, is_gathered, pack};
+use super::source::{bits, has_kernel};
+use super::{Check, KernelSource, Shape, Written, device_of, enter, pack};
 use crate::arrow::{BitRange, BitmapLevel};
 use crate::cuda::{ColumnType, Current, DeviceBuffer, KernelLevel, KernelRows, PinnedBlock, PlacedElements, Stream};
 use crate::error::{Error, ErrorKind, Result};
@@ -71,11 +71,9 @@ pub(crate) struct Padded {
     pub(crate) decoded: Vec<(usize, Check)>,
 }
 
-/// Returns whether kernels pad the items of a spec: elements of at most 8 bytes, which are decoded only from plain values of a dictionary or
-/// of runs, of at most 8 bytes too.
+/// Returns whether kernels pad the items of a spec. They are decoded only from plain values of a dictionary or of runs, of at most 8 bytes.
 pub(crate) fn has_padding_kernel(spec: &Spec) -> bool {
-    let is_decoded_by_kernels = || is_gathered(spec) && spec.element().stored_bytes() <= 8;
-    spec.dtype().itemsize() <= 8 && column_type(spec).is_some() && (spec.decoded().is_none() || is_decoded_by_kernels())
+    has_kernel(spec) && (spec.decoded().is_none() || spec.element().stored_bytes() <= 8)
 }
 
 impl PaddedRows {

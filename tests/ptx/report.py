@@ -138,6 +138,13 @@ FAMILIES = [
         "and run ends are read beside it, runs by a binary search",
     ),
     Family(
+        "pad_columns",
+        "w a value shown, 4 or 8 an element",
+        "w an element",
+        {16: 20},
+        "stores of 16 bytes; loads of 16 bytes that lie beside each other within a row, if the column is aligned so",
+    ),
+    Family(
         "pack_rows",
         "w a value",
         "w a value",

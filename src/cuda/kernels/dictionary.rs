@@ -35,7 +35,7 @@ pub(crate) enum CodeMeaning {
     },
     /// Indices of the elements of padded rows; an index out of range stands for padding.
     Places {
-        /// The bytes of the padding value.
+        /// The first bytes of the padding value. Those of a complex number that follow are zero.
         padding: [u8; 8],
     },
 }

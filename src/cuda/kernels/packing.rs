@@ -32,7 +32,8 @@ pub(crate) struct Packing {
     pub(crate) rows: u64,
     /// The number of the first row, for misfits.
     pub(crate) first_row: u64,
-    /// The dtype of the output, if columns are cast or gathered: then it has at most 8 bytes.
+    /// The dtype of the output, if columns are cast or gathered. Of 16 bytes, they are gathered as
+    /// padded rows, into column-major order.
     pub(crate) cast_to: Option<ColumnType>,
     /// Bytes of an element of the output: 1, 2, 4, 8 or 16.
     pub(crate) itemsize: u64,
@@ -99,7 +100,8 @@ impl Current {
     ///
     /// # Safety
     /// The columns, all that they name for this many rows, the output, and the misfits where columns are cast, are memory of
-    /// this device until the kernel is done. Without `cast_to`, each column's type is [`ColumnType::Same`], and none is gathered.
+    /// this device until the kernel is done. Without `cast_to`, each column's type is [`ColumnType::Same`], and none is gathered. With it,
+    /// columns of 16 bytes are gathered by [`CodeMeaning::Places`](super::CodeMeaning) of their own alignment.
     pub(crate) unsafe fn pack(&self, packing: &Packing, stream: Stream) -> Result<()> {
         let Packing { columns, rows, first_row, itemsize, out, misfits, layout, .. } = *packing;
         let count = u32::try_from(packing.count).map_err(|_| too_large())?;
@@ -117,7 +119,7 @@ impl Current {
         match layout {
             MatrixLayout::ColumnMajor { stride: pitch } => {
                 let kernel = if is_cast {
-                    sized!(itemsize => CastColumns1, CastColumns2, CastColumns4, CastColumns8)?
+                    sized!(itemsize => CastColumns1, CastColumns2, CastColumns4, CastColumns8, PadColumns16)?
                 } else {
                     sized!(itemsize => PackColumns1, PackColumns2, PackColumns4, PackColumns8, PackColumns16)?
                 };

@@ -197,9 +197,12 @@ def check_rows_that_are_padded() -> None:
             for kind, data in (("list", lists), ("large list", large), ("list view", views)):
                 padded(f"{kind} of {name}", data[3:], nulls=1, **pad)
         padded(f"{name} as float64", lists, nulls=1, dtype="float64", **PADS[0])
+    pairs = pa.FixedSizeListArray.from_arrays(pa.array(random.random(2 * offsets[-1])), 2)
+    complexes = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pairs)
     text = pa.array(["x" * length for length in lengths])
     for pad in PADS:
         padded("text", text, **pad)
+        padded("complex128", complexes[3:], dtype="complex128", **pad)
 
 
 def check_validity() -> None:

@@ -96,6 +96,9 @@ ITEMS: list[tuple[pa.DataType, list[Any], str | None]] = [
     (pa.binary(3), [b"abc", None], None),
     (pa.list_(pa.int32(), 2), [[1, 2], None, [3, None]], None),
     (pa.list_(pa.list_(pa.int16(), 2), 3), [[[1, 2], [3, 4], [5, None]], None, [[1, 1], None, [2, 2]]], "float32"),
+    (pa.list_(pa.float32(), 2), [[1.5, 2.5], None, [-0.0, float("inf")]], "complex64"),
+    (pa.list_(pa.float64(), 2), [[1.5, 2.5], None, [-0.0, float("inf")]], "complex128"),
+    (pa.list_(pa.list_(pa.float64(), 2), 3), [[[1, 2], [3, 4], [5, 6]], None, [[1, 1], None, [2, 2]]], "complex128"),
 ]
 
 
@@ -106,6 +109,42 @@ def test_every_kind_of_items(item: pa.DataType, values: list[Any], dtype: str | 
         data = pa.array([values, [], values[:1] * 5, None, values[::-1]][count:], pa.list_(item))
         same(DeviceArray(data).give(), data, nulls="keep", **keywords)
         same(DeviceArray(data).give(), data, nulls=0, side="left", **keywords)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_items_of_16_bytes(way: dict[str, Any]) -> None:
+    """Complex numbers: the padding, and the fill of a null, has the imaginary part zero."""
+    pair = pa.list_(pa.float64(), 2)
+    rows = [row and [item and [item + 0.25, -item] for item in row] for row in ROWS]
+    full = [[[item + 0.25, -item] for item in row] for row in FULL]
+    for make in LISTS:
+        data = pa.array(rows, make(pair))
+        for part in (data, data[3:40]):
+            same(DeviceArray(part).give(), part, dtype="complex128", nulls="keep", **way)
+            same(DeviceArray(part, change=forget).give(), part, dtype="complex128", nulls=2.5, **way)
+        data = pa.array(full, make(pair))
+        same(DeviceArray(data).give(), data, dtype="complex128", **way)
+
+
+def complexes(mask: list[bool] | None = None) -> pa.Array:
+    """Pairs whose values, and whose bits, begin inside their memory."""
+    values = np.frombuffer(b"\1" * 8 + np.arange(1.0, 27.0).tobytes(), np.float64)
+    pairs = pa.FixedSizeListArray.from_arrays(pa.array(values)[1:], 2, mask=pa.array(mask) if mask else None)[3:]
+    return pa.ListArray.from_arrays(pa.array([0, 3, 3, 4, 10], pa.int32()), pairs)
+
+
+def test_items_of_16_bytes_that_are_not_aligned() -> None:
+    nulls = [False, True, False, False, True, False, True, True, False, False, True, False, False]
+    for data in (complexes(), complexes(nulls)):
+        same(DeviceArray(data).give(), data, dtype="complex128", nulls=7, pad=(-1, None))
+        same(DeviceArray(data).give(), data, dtype="complex128", nulls="keep", pad=(-0.5, 4), truncate="left")
+
+
+def test_a_refused_null_of_16_bytes_is_that_of_the_host() -> None:
+    parts = [complexes(), complexes([place == 12 for place in range(13)])]
+    keywords: dict[str, Any] = {"dtype": "complex128", "pad": (0, None)}
+    stream = ad.from_arrow(DeviceStream([DeviceArray(part, change=forget) for part in parts]).give())
+    assert failed(stream, **keywords) == failed(pa.chunked_array(parts), **keywords)
 
 
 def test_text_and_bytes() -> None:
