@@ -90,7 +90,7 @@ impl Check {
         let read = read_to_host(&readiness, &ranges)?;
         let found = |check: &Self| {
             let bytes = read.require(check.range.start, check.range.len())?;
-            let (numbers, values) = bytes.split_at_checked(check.columns.max(1) * 8).unwrap_or((bytes, &[]));
+            let (numbers, values) = bytes.split_at_checked(check.columns * 8).unwrap_or((bytes, &[]));
             let (numbers, _) = numbers.as_chunks::<8>();
             let (values, _) = values.as_chunks::<VALUE_BYTES>();
             let misfit = |(number, value): (&[u8; 8], &[u8; VALUE_BYTES])| {

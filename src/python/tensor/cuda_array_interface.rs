@@ -53,7 +53,6 @@ pub(super) fn cuda_array_interface<'py>(py: Python<'py>, tensor: &Tensor) -> PyR
 /// A stream of ours that waits until the memory is written, and that lives as long as the process; `None` where the memory is
 /// written. Consumers wait for it, or put their work on it.
 fn waiting_stream(readiness: &Readiness) -> crate::error::Result<Option<Stream>> {
-    stream_order::drain();
     if readiness.is_complete()? {
         return Ok(None);
     }
