@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 
 import arrow_dlpack as ad
@@ -57,6 +58,20 @@ class TestExport:
         gc.collect()
         driver.open_gate(gate)
         assert driver.read(target, VALUES.nbytes, interface["stream"]) == VALUES.tobytes()
+
+    def test_an_export_releases_memory(self, pool, stream, monkeypatch) -> None:
+        """Without the reaper, what nothing uses any more goes back when the package is called next."""
+        monkeypatch.setenv("ARROW_DLPACK_REAPER", "0")
+        tensor, other = (ad.from_dlpack(fakes.Torch(pool, VALUES, stream=stream.handle)) for _ in range(2))
+        gate = driver.gate(driver.LEGACY)
+        fakes.cupy(other, driver.LEGACY).release()
+        del other
+        gc.collect()
+        driver.open_gate(gate)
+        driver.settle()
+        assert pool.freed == 0
+        assert tensor.__cuda_array_interface__["stream"] is None
+        assert pool.freed == 1
 
     def test_strides_are_bytes_and_flags_are_told(self, pool, stream) -> None:
         source = fakes.Torch(pool, VALUES, stream=stream.handle, read_only=True)
@@ -127,6 +142,24 @@ class TestImport:
         source.interface["data"] = (source.address, True)
         tensor = ad.from_dlpack(source)
         assert (tensor.shape, tensor.strides, tensor.writable) == ((3, 2), (1, 3), False)
+
+    def test_offsets_that_their_owner_changes_are_checked_again(self, pool, stream) -> None:
+        """A read-only flag binds us alone."""
+        offsets = np.array([0, 2, 3], "int32")
+        address = driver.allocate_managed(offsets.nbytes)
+        ctypes.memmove(address, offsets.tobytes(), offsets.nbytes)
+        source = fakes.Numba(pool, offsets, stream=stream.handle, named=None, data=(address, True))
+        imported = ad.from_dlpack(source)
+        assert (imported.device.type, imported.writable) == (MANAGED, False)
+        rows = ad.Ragged(np.arange(3.0), imported.to_device("cpu"))
+        assert len(ad.to_arrow(rows)) == 2
+        ctypes.c_int32.from_address(address + 4).value = 1 << 30
+        with pytest.raises(ValueError, match=str(1 << 30)):
+            ad.to_arrow(rows)
+        del imported, rows
+        gc.collect()
+        driver.drain()
+        driver.free(address)
 
     @pytest.mark.parametrize("address", [0, None])
     def test_no_elements(self, pool, stream, address: int | None) -> None:

@@ -8,6 +8,7 @@ import struct
 from typing import Any
 
 import arrow_dlpack as ad
+import driver
 import numpy as np
 import producers
 import pyarrow as pa
@@ -195,6 +196,40 @@ def test_lengths_of_chunks_and_of_no_rows() -> None:
         assert host(made).tolist() == lengths
 
 
+@pytest.mark.parametrize("end", [6, 1 << 30])
+def test_rows_that_change_after_they_were_measured_keep_nothing(end: int) -> None:
+    """Their lengths are read again: rows that lead out of the elements by then have none."""
+    memory = Memory()
+    place = memory.place(struct.pack("3i", 0, 2, 5))
+
+    def replace(node: producers.Array) -> None:
+        buffers = producers.ArrowArray.from_address(node.children[0]).buffers
+        ctypes.c_void_p.from_address(buffers + ctypes.sizeof(ctypes.c_void_p)).value = place
+
+    class Changing:
+        """Whoever allocates the lengths, the third result, changes the offsets."""
+
+        results = 0
+
+        def allocate(self, nbytes: int, stream: Any) -> int:
+            self.results += 1
+            if self.results == 3:
+                driver.write(place, struct.pack("3i", 0, 2, end), stream.__cuda_stream__()[1])
+            return driver.new_memory(nbytes)
+
+        def deallocate(self, pointer: int, nbytes: int, stream: Any) -> None:
+            driver.free(pointer)
+
+    lists = pa.array([[1, 2], [3, 4, 5]], pa.list_(pa.int32()))
+    array = DeviceArray(pa.StructArray.from_arrays([lists], ["ids"]), memory=memory, change=replace).give()
+    columns = {"ids": ad.padded("ids", length=3, lengths="n", validity="mask")}
+    allocator = Changing()
+    made = ad.to_tensors(array, columns=columns, allocator=allocator)
+    assert allocator.results == 3
+    assert host(made["n"]).tolist() == [2, 0]
+    assert host(made["ids"]).tolist() == [[1, 2, 0], [3, 4, 5]]
+
+
 REFUSED: list[tuple[list[Any], dict[str, Any]]] = [
     ([*FULL[:2], None, *FULL], {"pad": (0, None)}),
     ([*FULL, [1, None]], {"pad": (0, None)}),
@@ -308,6 +343,8 @@ def test_explain_says_what_the_kernels_do(way: dict[str, Any], dtype: str | None
     if length is not None:
         assert entry.bytes == matrix.bytes + mask.bytes
         assert (values.shape, validity.shape) == (matrix.shape, mask.shape)
+        expected = ad.explain(data, dtype=dtype, **way)
+        assert [(row.steps, row.bytes) for row in report] == [(row.steps, row.bytes) for row in expected]
     # A stream's arrays are not read.
     stream = ad.from_arrow(DeviceStream([DeviceArray(data)]).give())
     unread, _ = ad.explain(stream, dtype=dtype, **way)
