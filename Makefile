@@ -78,8 +78,8 @@ AARCH64_TESTS ?= --lib -- convert:: alloc:: arrow::
 # The kernels with NEON's vectors that take seconds.
 AARCH64_SLICE := --lib -- convert::pack::vector convert::pack::transpose convert::pack::tests::complex convert::bitmap convert::small_matrix
 AARCH64_WHEEL := $(abspath $(CARGO_TARGET))/aarch64-wheel
-# What qemu runs in ten minutes: types both ways, copies, padding, the loader.
-AARCH64_WHEEL_TESTS ?= $(addprefix tests/python/test_,types_to_arrow.py matrix_to_arrow.py out.py padding.py loader_order.py)
+# What qemu runs in ten minutes, and what starts no process: types both ways, copies, padding, the loader.
+AARCH64_WHEEL_TESTS ?= $(addprefix tests/python/test_,types_to_arrow.py writable.py out.py padding.py loader_order.py)
 WINDOWS := x86_64-pc-windows-gnu
 WINDOWS_LINKER := x86_64-w64-mingw32-gcc
 # Debian has it in no folder of the PATH.
