@@ -15,6 +15,7 @@ use arrow_array::{Array, ArrayRef, GenericByteArray, Int64Array, UInt64Array};
 use arrow_buffer::{ArrowNativeType, Buffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::DataType;
 
+pub(crate) use short_texts::{TextWords, WordPair};
 pub(crate) use slots::{Slots, Visit, visit};
 pub(crate) use value_kind::{Key, ValueKind, leaf_of};
 
@@ -76,15 +77,21 @@ impl Lookup<'_> {
         }
         // Most values are short, and most are categories.
         let found = match (slots.block(slot), self.short) {
-            (Some((block, bytes)), Some(short)) => short.find(block, bytes),
+            (Some((block, bytes)), Some(short)) => short.find::<WordPair>(block, bytes),
             (Some((block, bytes)), None) => self.categories.vocabulary.table.find_short(block, bytes),
             (None, _) => None,
         };
         if found.is_some() { found } else { self.categories.code_of_key(slots, slot) }
     }
 
-    /// Writes the codes of an array's values from slot `first` on, as [`Self::code_at`]; `None` if the array does not have one.
-    pub(crate) fn write_codes<'a, S: Slots<'a>>(self, slots: S, first: usize, codes: &mut [i32]) -> Option<()> {
+    /// Writes the codes of an array's values from slot `first` on, as [`Self::code_at`]; `None` if the array does not have one. Holds
+    /// short texts as `W`.
+    pub(crate) fn write_codes<'a, W: TextWords>(
+        self,
+        slots: impl Slots<'a>,
+        first: usize,
+        codes: &mut [i32],
+    ) -> Option<()> {
         let mut written = 0;
         while written < codes.len() {
             let Some(short) = self.short else {
@@ -92,7 +99,7 @@ impl Lookup<'_> {
                 written = written.saturating_add(1);
                 continue;
             };
-            let found = slots.find_short(short, first.saturating_add(written), codes.get_mut(written..)?);
+            let found = slots.find_short::<W>(short, first.saturating_add(written), codes.get_mut(written..)?);
             written = written.saturating_add(found);
             if let Some(code) = codes.get_mut(written) {
                 *code = self.categories.code_of_key(slots, first.saturating_add(written))?;

@@ -1,10 +1,11 @@
 //! Reads the slots of an array of strings, binary values or integers, whatever its layout.
 
-use arrow_buffer::ArrowNativeType;
+use arrow_buffer::{ArrowNativeType, Buffer};
 use arrow_data::{ArrayData, ByteView};
 use arrow_schema::DataType;
 
-use super::short_texts::Finder;
+use super::marks::SHORT;
+use super::short_texts::{Finder, TextWords};
 use super::value_kind::Key;
 
 /// The values of an array by slot; null slots have any value.
@@ -19,15 +20,22 @@ pub(crate) trait Slots<'a>: Copy {
     /// than sixteen. `None` for integers, and where the buffer ends before the sixteenth byte.
     fn block(self, slot: usize) -> Option<(u128, usize)>;
 
+    /// Returns the block of each slot from `first` on, up to the array's last slot or beyond.
+    #[inline(always)]
+    fn blocks(self, first: usize) -> impl Iterator<Item = Option<(u128, usize)>> {
+        (first..).map(move |slot| self.block(slot))
+    }
+
     /// Writes the positions of the values from this slot on, up to one that is none of these short texts. Returns how many it wrote.
     #[inline(never)]
-    fn find_short(self, texts: Finder<'_>, first: usize, positions: &mut [i32]) -> usize {
-        for (count, (position, slot)) in positions.iter_mut().zip(first..).enumerate() {
-            let Some((block, bytes)) = self.block(slot) else { return count };
-            let Some(found) = texts.find(block, bytes) else { return count };
+    fn find_short<W: TextWords>(self, texts: Finder<'_>, first: usize, positions: &mut [i32]) -> usize {
+        let mut written = 0;
+        for (position, block) in positions.iter_mut().zip(self.blocks(first)) {
+            let Some(found) = block.and_then(|(block, bytes)| texts.find::<W>(block, bytes)) else { break };
             *position = found;
+            written += 1;
         }
-        positions.len()
+        written
     }
 }
 
@@ -46,7 +54,7 @@ pub(crate) fn visit<V: Visit>(data: &ArrayData, visit: V) -> Option<V::Out> {
     Some(match data.data_type() {
         DataType::Utf8 | DataType::Binary => visit.visit(TextSlots::<i32>::of(data, bytes(1))),
         DataType::LargeUtf8 | DataType::LargeBinary => visit.visit(TextSlots::<i64>::of(data, bytes(1))),
-        DataType::Utf8View | DataType::BinaryView => visit.visit(ViewSlots { data }),
+        DataType::Utf8View | DataType::BinaryView => visit.visit(ViewSlots::of(data)),
         DataType::FixedSizeBinary(width) => {
             let width = usize::try_from(*width).ok()?;
             visit.visit(FixedSlots { bytes: bytes(0), width, offset: data.offset() })
@@ -92,6 +100,27 @@ impl<'a, T: ArrowNativeType + Into<i128>> Slots<'a> for IntSlots<'a, T> {
     }
 }
 
+/// Offsets of 32 or 64 bits.
+trait TextOffset: ArrowNativeType {
+    /// Returns the offset without its sign, which a valid one does not have.
+    fn place(self) -> usize;
+}
+
+impl TextOffset for i32 {
+    #[inline(always)]
+    fn place(self) -> usize {
+        // Zeros in the upper half let the compiler leave out the check for an overflow of the block's end.
+        usize::try_from(self.cast_unsigned()).unwrap_or(usize::MAX)
+    }
+}
+
+impl TextOffset for i64 {
+    #[inline(always)]
+    fn place(self) -> usize {
+        usize::try_from(self.cast_unsigned()).unwrap_or(usize::MAX)
+    }
+}
+
 /// Values between offsets.
 #[derive(Clone, Copy)]
 struct TextSlots<'a, T> {
@@ -99,13 +128,21 @@ struct TextSlots<'a, T> {
     bytes: &'a [u8],
 }
 
-impl<'a, T: ArrowNativeType> TextSlots<'a, T> {
+impl<'a, T: TextOffset> TextSlots<'a, T> {
     fn of(data: &'a ArrayData, bytes: &'a [u8]) -> Self {
         Self { offsets: elements(data, 1), bytes }
     }
+
+    /// Returns the block of the value between two offsets. If they decrease, the length is that of no value.
+    #[inline(always)]
+    fn block_between(self, start: T, end: T) -> Option<(u128, usize)> {
+        let (start, end) = (start.place(), end.place());
+        let block = self.bytes.get(start..start.checked_add(SHORT)?)?.first_chunk()?;
+        Some((u128::from_le_bytes(*block), end.wrapping_sub(start)))
+    }
 }
 
-impl<'a, T: ArrowNativeType> Slots<'a> for TextSlots<'a, T> {
+impl<'a, T: TextOffset> Slots<'a> for TextSlots<'a, T> {
     #[inline(always)]
     fn key(self, slot: usize) -> Option<Key<'a>> {
         let ([start, end], _) = self.offsets.get(slot..)?.split_first_chunk()?;
@@ -115,9 +152,13 @@ impl<'a, T: ArrowNativeType> Slots<'a> for TextSlots<'a, T> {
     #[inline(always)]
     fn block(self, slot: usize) -> Option<(u128, usize)> {
         let ([start, end], _) = self.offsets.get(slot..)?.split_first_chunk()?;
-        let (start, end) = (start.as_usize(), end.as_usize());
-        let block = self.bytes.get(start..)?.first_chunk()?;
-        Some((u128::from_le_bytes(*block), end.checked_sub(start)?))
+        self.block_between(*start, *end)
+    }
+
+    #[inline(always)]
+    fn blocks(self, first: usize) -> impl Iterator<Item = Option<(u128, usize)>> {
+        let from = self.offsets.get(first..).unwrap_or(&[]);
+        from.iter().zip(from.iter().skip(1)).map(move |(start, end)| self.block_between(*start, *end))
     }
 }
 
@@ -128,32 +169,49 @@ const INLINE: usize = 12;
 
 #[derive(Clone, Copy)]
 struct ViewSlots<'a> {
-    data: &'a ArrayData,
+    views: &'a [[u8; VIEW]],
+    /// The views and then the buffers that they refer to.
+    buffers: &'a [Buffer],
+}
+
+impl<'a> ViewSlots<'a> {
+    fn of(data: &'a ArrayData) -> Self {
+        let buffers = data.buffers();
+        let views = buffers.first().map_or(&[][..], |views| views.as_slice().as_chunks().0);
+        Self { views: views.get(data.offset()..).unwrap_or(&[]), buffers }
+    }
 }
 
 impl<'a> Slots<'a> for ViewSlots<'a> {
     #[inline(always)]
     fn block(self, slot: usize) -> Option<(u128, usize)> {
-        let start = self.data.offset().checked_add(slot)?.checked_mul(VIEW)?;
-        let view = u128::from_le_bytes(*self.data.buffers().first()?.as_slice().get(start..)?.first_chunk()?);
-        let length = usize::try_from(ByteView::from(view).length).ok()?;
-        // A view holds short values behind their length.
-        (length <= INLINE).then_some((view >> u32::BITS, length))
+        block_of_view(self.views.get(slot)?)
+    }
+
+    #[inline(always)]
+    fn blocks(self, first: usize) -> impl Iterator<Item = Option<(u128, usize)>> {
+        self.views.get(first..).unwrap_or(&[]).iter().map(block_of_view)
     }
 
     fn key(self, slot: usize) -> Option<Key<'a>> {
-        let buffers = self.data.buffers();
-        let start = self.data.offset().checked_add(slot)?.checked_mul(VIEW)?;
-        let view = buffers.first()?.as_slice().get(start..)?.first_chunk::<VIEW>()?;
+        let view = self.views.get(slot)?;
         let place = ByteView::from(u128::from_le_bytes(*view));
         let length = usize::try_from(place.length).ok()?;
         if length <= INLINE {
             return view.get(4..length.checked_add(4)?).map(Key::Bytes);
         }
         let (index, start) = (usize::try_from(place.buffer_index).ok()?, usize::try_from(place.offset).ok()?);
-        let text = buffers.get(index.checked_add(1)?)?.as_slice();
+        let text = self.buffers.get(index.checked_add(1)?)?.as_slice();
         text.get(start..start.checked_add(length)?).map(Key::Bytes)
     }
+}
+
+/// Returns the block of a value that its view holds behind the length, as short ones are.
+#[inline(always)]
+fn block_of_view(view: &[u8; VIEW]) -> Option<(u128, usize)> {
+    let view = u128::from_le_bytes(*view);
+    let length = usize::try_from(ByteView::from(view).length).ok()?;
+    (length <= INLINE).then_some((view >> u32::BITS, length))
 }
 
 #[derive(Clone, Copy)]

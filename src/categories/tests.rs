@@ -21,7 +21,7 @@ fn codes(categories: &Categories, values: &dyn Array) -> Vec<i32> {
             let single: Vec<i32> = (0..self.1).map(|slot| look.code_at(slots, slot).unwrap()).collect();
             for first in [0, self.1.min(1), self.1 / 2, self.1] {
                 let mut rest = vec![7; self.1 - first];
-                look.write_codes(slots, first, &mut rest).unwrap();
+                look.write_codes::<WordPair>(slots, first, &mut rest).unwrap();
                 assert!(are_same(&rest, &single[first..]));
             }
             single
@@ -104,7 +104,7 @@ fn short_values_are_found_by_the_sixteen_bytes_at_their_start() {
         fn visit<'b>(self, slots: impl Slots<'b>) -> Vec<Option<i32>> {
             let (short, table) = (self.0.lookup(0).short, &self.0.vocabulary.table);
             let find = |(block, bytes)| match short {
-                Some(short) => short.find(block, bytes),
+                Some(short) => short.find::<WordPair>(block, bytes),
                 None => table.find_short(block, bytes),
             };
             let found = |slot| slots.block(slot).and_then(find);

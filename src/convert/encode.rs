@@ -8,8 +8,12 @@ use arrow_data::ArrayData;
 use arrow_schema::{DataType, Field};
 
 use super::repeat::RowMap;
+#[cfg(target_arch = "x86_64")]
+use super::text_register::TextRegister as BestWords;
 use crate::alloc::fallible;
 use crate::arrow::DeviceArray;
+#[cfg(not(target_arch = "x86_64"))]
+use crate::categories::WordPair as BestWords;
 use crate::categories::{Categories, Lookup, Slots, Visit, visit};
 use crate::error::{Error, Result};
 use crate::spec::Spec;
@@ -45,7 +49,7 @@ pub(super) fn encoded(data: &ArrayData, categories: &Categories) -> Result<Array
 /// The codes of an array's slots, 0 for nulls; an error if it does not have the value of one.
 fn codes_of<'a>(data: &ArrayData, look: Lookup<'_>, slots: impl Slots<'a>) -> Result<Vec<i32>> {
     let mut codes = fallible::filled(data.len(), 0_i32)?;
-    let write = |(start, end)| look.write_codes(slots, start, codes.get_mut(start..end)?);
+    let write = |(start, end)| look.write_codes::<BestWords>(slots, start, codes.get_mut(start..end)?);
     let is_whole = match data.nulls() {
         None => [(0, data.len())].into_iter().try_for_each(write),
         Some(nulls) => nulls.valid_slices().try_for_each(write),
@@ -108,7 +112,9 @@ fn no_categories(data: &ArrayData) -> Error {
 mod tests {
     use arrow_array::cast::AsArray;
     use arrow_array::types::{Int32Type, UInt8Type};
-    use arrow_array::{DictionaryArray, Int32Array, Int64Array, StringArray, StringViewArray, make_array};
+    use arrow_array::{
+        DictionaryArray, Int32Array, Int64Array, LargeStringArray, StringArray, StringViewArray, make_array,
+    };
 
     use super::super::codes::Codes;
     use super::*;
@@ -138,6 +144,36 @@ mod tests {
                 assert_eq!(read(encoded(&part, &categories)), expected[start..start + length]);
             }
             assert_eq!(read(encoded(&whole.slice(2, 4), &strict)), [Some(-1), Some(0), Some(2), Some(-2)]);
+        }
+    }
+
+    #[test]
+    fn arrays_of_any_length_have_the_codes_of_plain_look_ups() {
+        let rows = if cfg!(miri) { 90 } else { 3000 };
+        let word = |number: usize| "word".repeat(number % 5) + &number.to_string();
+        let known: Vec<String> = (0..30).map(word).collect();
+        let valid = [|_: usize| true, |row: usize| !row.is_multiple_of(7), |row: usize| row > 60];
+        for valid in valid {
+            let texts: Vec<Option<String>> = (0..rows).map(|row| valid(row).then(|| word(row * row % 31))).collect();
+            let position = |text: &String| known.iter().position(|known| known == text).unwrap_or(99);
+            let expected: Vec<Option<i32>> =
+                texts.iter().map(|text| text.as_ref().map(|text| i32::try_from(position(text)).unwrap())).collect();
+            let arrays = [
+                StringArray::from(texts.clone()).to_data(),
+                LargeStringArray::from(texts.clone()).to_data(),
+                StringViewArray::from_iter(&texts).to_data(),
+            ];
+            for data in arrays {
+                let categories = Categories::new(Arc::new(StringArray::from(known.clone()))).unwrap().unknown(99);
+                // By buckets first, then by a perfect hash.
+                for sought in [0, rows * rows] {
+                    categories.lookup(sought);
+                    for first in [0, 5, rows / 2] {
+                        let part = data.slice(first, rows - first);
+                        assert_eq!(read(encoded(&part, &categories)), expected[first..]);
+                    }
+                }
+            }
         }
     }
 

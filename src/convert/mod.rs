@@ -38,6 +38,8 @@ mod row_block;
 #[cfg(feature = "python")]
 mod serialize;
 mod small_matrix;
+#[cfg(target_arch = "x86_64")]
+mod text_register;
 mod threads;
 mod unpack;
 mod validity_bits;
