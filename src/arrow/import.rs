@@ -244,6 +244,7 @@ impl DeviceArray {
         let bytes = match self.field.data_type() {
             DataType::Utf8 => DataType::Binary,
             DataType::LargeUtf8 => DataType::LargeBinary,
+            DataType::Utf8View => DataType::BinaryView,
             _ => return self.clone(),
         };
         Self { field: Arc::new(self.field.as_ref().clone().with_data_type(bytes)), ..self.clone() }

@@ -259,3 +259,12 @@ def test_bytes_that_are_no_text_are_no_category(kind: pa.DataType):
     with pytest.raises(ad.CastError, match="is none of the 2 categories") as caught:
         ad.to_tensor(values, categories=["AA", "DL"])
     assert caught.value.row == 1
+
+
+def test_views_of_bytes_that_are_no_text_are_no_category():
+    views = pa.array([b"AA", b"\xff", b"DL", b"a value of more than twelve bytes \xff"], pa.binary_view())
+    values = pa.Array.from_buffers(pa.string_view(), 4, views.buffers())
+    assert ad.to_tensor(values, categories=["AA", "DL"], unknown=7, xp=np).tolist() == [0, 7, 1, 7]
+    with pytest.raises(ad.CastError, match="is none of the 2 categories") as caught:
+        ad.to_tensor(values, categories=["AA", "DL"])
+    assert caught.value.row == 1
