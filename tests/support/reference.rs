@@ -9,43 +9,38 @@ pub(crate) type Element = Option<Vec<u8>>;
 
 /// The elements of a column in the order of its storage, nulls of lists passed on to their items.
 pub(crate) fn elements(field: &Field, array: &dyn Array) -> Vec<Element> {
-    (0..array.len()).flat_map(|row| row_elements(field, array, row)).collect()
-}
-
-fn row_elements(field: &Field, array: &dyn Array, row: usize) -> Vec<Element> {
-    match array.data_type() {
+    let bytes_of: Box<dyn Fn(usize) -> Vec<u8>> = match array.data_type() {
         DataType::FixedSizeList(item, _) => {
             let lists = array.as_any().downcast_ref::<FixedSizeListArray>().unwrap();
-            let items = elements(item, lists.value(row).as_ref());
-            if lists.is_null(row) { vec![None; items.len()] } else { items }
+            let items = |row| {
+                let items = elements(item, lists.value(row).as_ref());
+                if lists.is_null(row) { vec![None; items.len()] } else { items }
+            };
+            return (0..lists.len()).flat_map(items).collect();
         }
-        _ if array.is_null(row) => vec![None],
         DataType::Boolean => {
-            vec![Some(vec![u8::from(array.as_any().downcast_ref::<BooleanArray>().unwrap().value(row))])]
+            let bools = array.as_any().downcast_ref::<BooleanArray>().unwrap();
+            Box::new(|row| vec![u8::from(bools.value(row))])
         }
         other => {
-            let (width, data) = (other.primitive_width().unwrap(), array.to_data());
-            let start = (data.offset() + row) * width;
-            let mut bytes = data.buffers()[0].as_slice()[start..start + width].to_vec();
-            if field.extension_type_name() == Some("arrow.bool8") {
-                bytes[0] = u8::from(bytes[0] != 0);
-            }
-            vec![Some(bytes)]
+            let (width, data) = (other.primitive_width(), array.to_data());
+            let is_bool8 = field.extension_type_name() == Some("arrow.bool8");
+            Box::new(move |row| {
+                let width = width.unwrap();
+                let start = (data.offset() + row) * width;
+                let bytes = &data.buffers()[0].as_slice()[start..start + width];
+                if is_bool8 { vec![u8::from(bytes[0] != 0)] } else { bytes.to_vec() }
+            })
         }
-    }
-}
-
-/// Every index of a shape, row-major.
-pub(crate) fn indices(shape: &[i64]) -> Vec<Vec<i64>> {
-    let Some((extent, rest)) = shape.split_first() else { return vec![Vec::new()] };
-    let rest = indices(rest);
-    (0..*extent).flat_map(|index| rest.iter().map(move |tail| [&[index], tail.as_slice()].concat())).collect()
+    };
+    (0..array.len()).map(|row| array.is_valid(row).then(|| bytes_of(row))).collect()
 }
 
 /// How far each index of a shape is from the first element, in elements, row-major.
 pub(crate) fn positions(shape: &[i64], strides: &[i64]) -> Vec<i64> {
-    let position = |index: &Vec<i64>| index.iter().zip(strides).map(|(index, stride)| index * stride).sum();
-    indices(shape).iter().map(position).collect()
+    shape.iter().zip(strides).fold(vec![0], |outer, (extent, stride)| {
+        outer.iter().flat_map(|position| (0..*extent).map(move |index| position + index * stride)).collect()
+    })
 }
 
 /// The bytes of each element of a host tensor, read one by one in row-major order of its indices.
