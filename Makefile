@@ -77,7 +77,6 @@ AARCH64_LINKER := aarch64-linux-gnu-gcc
 AARCH64_TESTS ?= --lib -- convert:: alloc:: arrow::
 # The kernels with NEON's vectors that take seconds.
 AARCH64_SLICE := --lib -- convert::pack::vector convert::pack::transpose convert::pack::tests::complex convert::bitmap convert::small_matrix
-AARCH64_WHEEL := $(abspath $(CARGO_TARGET))/aarch64-wheel
 # What qemu runs in ten minutes, and what starts no process: types both ways, copies, padding, the loader.
 AARCH64_WHEEL_TESTS ?= $(addprefix tests/python/test_,types_to_arrow.py writable.py out.py padding.py loader_order.py)
 WINDOWS := x86_64-pc-windows-gnu
@@ -124,6 +123,7 @@ FUZZ_LIMITS := -max_len=192 -timeout=20 -rss_limit_mb=4096 -malloc_limit_mb=1000
 GPU_BUNDLE := dist/gpu
 RELEASE := dist/release
 REPRODUCED := $(abspath $(CARGO_TARGET))/reproduced
+AARCH64_WHEEL := $(abspath $(CARGO_TARGET))/aarch64-wheel
 # The oldest glibc that the released wheel runs on: that of 2014.
 MANYLINUX := manylinux_2_17
 OLD_GLIBC := $(if $(filter Linux,$(shell uname -s)),--zig --compatibility $(MANYLINUX))
@@ -161,7 +161,7 @@ BENCH_SETS := bench $(if $(filter full,$(INTEROP)),bench-heavy)
 DEMO_SETS := demo $(if $(filter torch,$(FRAMEWORK)),demo-torch)
 
 .PHONY: help demo examples test test-rust test-polars test-python test-cuda test-ptx ptx cubins test-simulated-cuda simulated-cuda prove-waits cuda-times gpu-bundle peers interop
-.PHONY: test-free-threaded soak asan asan-rust asan-python slices asan-slice tsan tsan-slice miri miri-slice miri-toolchain miri-stacked miri-tree aarch64-slice campaign test-aarch64 test-aarch64-wheel test-windows test-musl check-platforms fuzz fuzz-corpus fuzz-coverage lint public-api check-versions audit bench wheel reproducible release release-native release-musl clean
+.PHONY: test-free-threaded soak asan asan-rust asan-python slices asan-slice tsan tsan-slice miri miri-slice miri-toolchain miri-stacked miri-tree aarch64-tools aarch64-slice campaign test-aarch64 test-aarch64-wheel test-windows test-musl check-platforms fuzz fuzz-corpus fuzz-coverage lint public-api check-versions audit bench wheel reproducible release release-native release-musl clean
 # Two installs into one environment at once would break it.
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -188,6 +188,7 @@ help:
 	@echo 'make slices  a part of each of these three and of test-aarch64, as CI runs them; says what it leaves out'
 	@echo 'make campaign   the three, the tests for AArch64, Windows and musl, then every fuzz target and the soak for CAMPAIGN_SECONDS=600 each; says what passed'
 	@echo 'make test-aarch64  the Rust tests of kernels and memory for AArch64 under qemu  (AARCH64_TESTS=--test ownership)'
+	@echo 'make aarch64-tools  installs what these tests need on Debian'
 	@echo 'make test-aarch64-wheel AARCH64_PYTHON=...  builds the wheel for AArch64, and tests it in that Python'
 	@echo 'make test-windows  the Rust tests for Windows under Wine; make test-musl  those for Linux with musl'
 	@echo 'make fuzz    every fuzz target for SECONDS=60 each  (FUZZ_TARGETS=options)'
@@ -373,6 +374,11 @@ miri-slice:
 		done; \
 		for process in $$started; do wait $$process || failed=1; done; test -z "$$failed"; \
 	else echo 'LEFT OUT: the slice of Miri (rustup toolchain install nightly --component miri,rust-src)'; fi
+
+# What the tests for AArch64 need on Debian and its kin.
+aarch64-tools:
+	sudo apt-get update
+	sudo apt-get install --yes --no-install-recommends qemu-user-static gcc-aarch64-linux-gnu libc6-dev-arm64-cross
 
 aarch64-slice:
 	@if command -v $(AARCH64_QEMU) && command -v $(AARCH64_LINKER) && rustup target add $(AARCH64) 2>/dev/null; then \
