@@ -58,7 +58,7 @@ struct UnknownValues {
 }
 
 /// The most values that are kept for errors, and the most letters of each.
-const MOST_UNKNOWN: usize = 1024;
+const MOST_UNKNOWN: usize = if cfg!(miri) { 40 } else { 1024 };
 const MOST_LETTERS: usize = 80;
 
 /// Looks values of arrays up.
