@@ -68,7 +68,7 @@ pub(super) fn arrow_stream(bytes: &[u8]) {
         })
         .collect();
     let one = *choices.of(streams::Use::ALL);
-    // Most cases need no third batch, and a batch takes a quarter of the time.
+    // Most cases need no third batch.
     flaws.push(Flaw::Batches(3 - choices.below(4)));
     let _ = streams::exercise_as(&base.node, &flaws, on_device, &[one], &mut Outcome::default());
 }
