@@ -1,6 +1,7 @@
 //! Converts one column, in both directions: makes a spec and a plan, and runs the plan.
 
 mod chunk_ref;
+mod dictionaries;
 mod host_reads;
 mod in_turn;
 mod planned;
@@ -14,11 +15,10 @@ use std::sync::Arc;
 use arrow_schema::FieldRef;
 
 pub(crate) use chunk_ref::{ColumnRef, columns, readiness_of, refuse_counted, require_host};
+pub(crate) use dictionaries::{are_compared, shared_dictionary};
 pub(crate) use host_reads::{add_unknowns, read_nulls, refuse_known};
 pub(crate) use in_turn::in_turn;
-pub(crate) use planned::{
-    DecodedColumn, PlannedColumn, SharedReads, decode_column, read_chunks, shared_dictionary, with_planned,
-};
+pub(crate) use planned::{DecodedColumn, PlannedColumn, SharedReads, decode_column, read_chunks, with_planned};
 pub(crate) use runner::{Runner, by, run_here, unless_quick};
 pub(crate) use to_arrow::{
     Bitmap, ColumnNode, as_requested, column_node, compared_on_host, form_in, pack_on_device, placement,

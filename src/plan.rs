@@ -2,6 +2,7 @@
 //! values.
 
 mod action;
+mod chunk_size;
 mod matrix;
 mod ragged;
 mod refusal;
@@ -14,6 +15,7 @@ use std::fmt;
 use smallvec::SmallVec;
 
 pub(crate) use action::Action;
+pub(crate) use chunk_size::{ChunkSize, UnreadChunk};
 pub(crate) use matrix::MatrixData;
 pub(crate) use refusal::{needs_copy, not_allowed, refused_copy};
 pub(crate) use transfer_step::{TransferPath, TransferStep};
@@ -23,42 +25,6 @@ use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::dlpack::DLDeviceType;
 use crate::spec::{CopyMode, Element, Nulls, Options, Spec, TensorField};
-
-/// What the plan needs to know of one chunk of a column.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ChunkSize {
-    /// Rows of the chunk.
-    pub rows: usize,
-    /// Null elements among its rows, those of nested lists included.
-    pub nulls: usize,
-    /// Whether `nulls` is exact, and not only the most that there can be.
-    pub is_counted: bool,
-    /// Whether the host has to read bitmaps of a device to know which elements are null.
-    pub has_device_bitmaps: bool,
-    /// Whether values of a dictionary on a device may be null.
-    pub has_null_values: bool,
-    /// Whether typed access to its values is aligned.
-    pub aligned: bool,
-}
-
-impl ChunkSize {
-    /// An aligned chunk of so many rows, none of which has nulls.
-    pub(crate) fn without_nulls(rows: usize) -> Self {
-        Self { rows, nulls: 0, is_counted: true, has_device_bitmaps: false, has_null_values: false, aligned: true }
-    }
-
-    /// This chunk and the next one as one.
-    pub(crate) fn and(self, next: Self) -> Self {
-        Self {
-            rows: self.rows.saturating_add(next.rows),
-            nulls: self.nulls.saturating_add(next.nulls),
-            is_counted: self.is_counted && next.is_counted,
-            has_device_bitmaps: self.has_device_bitmaps || next.has_device_bitmaps,
-            has_null_values: self.has_null_values || next.has_null_values,
-            aligned: self.aligned && next.aligned,
-        }
-    }
-}
 
 /// Where data is, and what does the steps of a plan there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -95,11 +61,16 @@ pub(crate) enum HostWait {
     Casts,
     /// Whether kernels have found a code without a value.
     Codes,
+    /// Whether the dictionaries of chunks are the same.
+    Dictionaries,
     /// That memory which the host reads in place is written.
     Written,
     /// That a copy to the host is complete.
     Transferred,
 }
+
+/// What the host waits for where chunks on a device have dictionaries in memory of their own.
+pub(crate) const DICTIONARIES_READ: &str = "dictionaries of several chunks are read, to compare them";
 
 impl fmt::Display for HostWait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -108,6 +79,7 @@ impl fmt::Display for HostWait {
             Self::Bools => "bytes that have to be bools are looked at",
             Self::Casts => "whether every value fits is read, once for all columns",
             Self::Codes => "whether every code has a value, and every row a run, is read, once for all columns",
+            Self::Dictionaries => DICTIONARIES_READ,
             Self::Written => "the memory is written",
             Self::Transferred => "the copy is complete",
         })
@@ -206,21 +178,21 @@ impl Plan {
                 plan.bytes = plan.bytes.saturating_add(bytes);
             }
         }
-        let any = |has: fn(&ChunkSize) -> bool| filled.clone().any(has);
-        plan.wait_for(spec, (any(|chunk| chunk.has_device_bitmaps), any(|chunk| chunk.has_null_values)));
+        plan.wait_for(spec, filled.map(|chunk| chunk.unread).fold(UnreadChunk::default(), UnreadChunk::and));
         Ok(plan)
     }
 
     /// Adds what the host waits for of a column on a device.
-    fn wait_for(&mut self, spec: &Spec, (has_bitmaps, has_null_values): (bool, bool)) {
+    fn wait_for(&mut self, spec: &Spec, unread: UnreadChunk) {
         let is_copy = self.is_copy();
-        let are_looked_up = is_copy && has_null_values && spec.nulls() != Nulls::Refused;
+        let are_looked_up = is_copy && unread.null_values && spec.nulls() != Nulls::Refused;
         let is_checked = spec.is_cast() && !matches!(spec.element(), Element::Bits | Element::Bool8);
         let waits = [
-            (HostWait::Nulls, has_bitmaps && spec.nulls() == Nulls::Refused),
+            (HostWait::Nulls, unread.bitmaps && spec.nulls() == Nulls::Refused),
             (HostWait::Bools, !is_copy && spec.element() == Element::Bool8),
             (HostWait::Casts, is_copy && is_checked),
             (HostWait::Codes, spec.decoded().is_some() || are_looked_up),
+            (HostWait::Dictionaries, spec.has_codes() && unread.dictionary),
         ];
         if self.placement != Placement::Host {
             for (wait, waits) in waits {
@@ -372,8 +344,7 @@ mod tests {
         rows: 10,
         nulls: 0,
         is_counted: true,
-        has_device_bitmaps: false,
-        has_null_values: false,
+        unread: UnreadChunk { bitmaps: false, null_values: false, dictionary: false },
         aligned: true,
     };
 

@@ -36,5 +36,5 @@ pub use path::is_shared;
 pub(crate) use path::plan_transfer;
 pub(crate) use path::{elsewhere, plan_transfer_unasked};
 pub use request::Transfer;
-pub(crate) use to_device::bytes_to_host;
 pub use to_device::{array_to_device, stream_to_device, tensor_to_device, tensors_to_device};
+pub(crate) use to_device::{array_to_read, bytes_to_host};

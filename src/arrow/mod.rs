@@ -26,6 +26,7 @@ mod offsets;
 mod paths;
 mod project;
 mod record_batch;
+mod same_memory;
 mod same_schema;
 mod schema;
 mod spans;

@@ -12,7 +12,7 @@ use super::mask::Mask;
 use crate::dtype::DType;
 use crate::error::{Error, Remedy, Result};
 use crate::ffi::arrow_device::ArrowArray;
-use crate::plan::ChunkSize;
+use crate::plan::{ChunkSize, UnreadChunk};
 use crate::spec::{Element, Spec};
 
 /// A range of slots of an array that [`super::DeviceArray`] owns and has checked.
@@ -443,8 +443,11 @@ impl<'a> Leaf<'a> {
         let chunk = self.chunk(spec, nulls.unwrap_or(self.elements));
         ChunkSize {
             is_counted: nulls.is_some(),
-            has_device_bitmaps: self.bitmaps(is_gathered).next().is_some(),
-            has_null_values,
+            unread: UnreadChunk {
+                bitmaps: self.bitmaps(is_gathered).next().is_some(),
+                null_values: has_null_values,
+                dictionary: false,
+            },
             // Codes of any alignment are gathered by.
             aligned: chunk.aligned || is_gathered,
             ..chunk

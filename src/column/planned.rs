@@ -1,17 +1,16 @@
 //! [`PlannedColumn`]: a column with its plan, and chunks that are ready to be read.
 
 use std::num::NonZero;
-use std::sync::Arc;
 
-use arrow_schema::Field;
 use smallvec::{SmallVec, smallvec};
 
 use super::chunk_ref::{ColumnRef, columns, readiness_of};
+use super::dictionaries::{are_compared, shared_dictionary};
 use super::host_reads::{read_nulls, refuse_known};
 use super::runner::{Runner, by};
 use crate::arrow::DeviceArray;
 use crate::convert::{self, Backend, ColumnChunk, ColumnTask, HostPass, what};
-use crate::error::{Error, Remedy, Result};
+use crate::error::Result;
 use crate::kernels::{Casts, DeviceBackend, column_placement, gathers_on, refuse_decoding};
 use crate::plan::{ChunkSize, Placement, Plan};
 use crate::spec::{CopyMode, Options, Spec};
@@ -65,8 +64,11 @@ impl<'a> PlannedColumn<'a> {
             return Ok(Self { spec, copy, plan, chunks: smallvec![chunk], readiness: None });
         }
         let chunks = read_chunks(spec, columns)?;
-        let sizes: SmallVec<[ChunkSize; 1]> = chunks.iter().map(|chunk| chunk.size(spec)).collect();
+        let mut sizes: SmallVec<[ChunkSize; 1]> = chunks.iter().map(|chunk| chunk.size(spec)).collect();
         let readiness = readiness_of(columns);
+        if readiness.is_some() && are_compared(spec, &chunks) {
+            sizes.iter_mut().for_each(|size| size.unread.dictionary = true);
+        }
         let placement = readiness.map_or(Placement::Host, |readiness| column_placement(spec, &chunks, readiness));
         let plan = Plan::new(spec, &sizes, options, placement)?;
         Ok(Self { spec, copy, plan, chunks, readiness })
@@ -235,37 +237,4 @@ pub(crate) fn with_planned<R>(
             work(PlannedColumn::new(decoded.spec.as_ref().unwrap_or(spec), &columns(&decoded.chunks), options)?)
         }
     }
-}
-
-/// The dictionary that the codes of all chunks are of; `None` where the elements are no codes.
-///
-/// # Errors
-/// When chunks have different dictionaries: the same code would stand for different values.
-pub(crate) fn shared_dictionary<'a>(
-    spec: &Spec,
-    chunks: impl IntoIterator<Item = &'a ColumnChunk<'a>, IntoIter: Clone>,
-) -> Result<Option<DeviceArray>> {
-    let Some(values) = spec.dictionary_values() else { return Ok(None) };
-    let chunks = chunks.into_iter();
-    let mut filled = chunks.clone().filter(|chunk| chunk.leaf.rows > 0).peekable();
-    let Some(chunk) = filled.next().or(chunks.clone().next()) else {
-        let empty = arrow_array::new_empty_array(values);
-        return DeviceArray::from_arrow(&empty, Arc::new(Field::new("", values.clone(), true))).map(Some);
-    };
-    let Some(first) = chunk.array.dictionary_of(&chunk.leaf)? else { return Ok(None) };
-    if filled.peek().is_some() {
-        let values = first.to_arrow()?;
-        for chunk in filled {
-            let dictionary =
-                chunk.array.dictionary_of(&chunk.leaf)?.map(|dictionary| dictionary.to_arrow()).transpose()?;
-            if dictionary.is_none_or(|dictionary| dictionary.as_ref() != values.as_ref()) {
-                return Err(Error::unsupported(
-                    "the chunks have different dictionaries, so their codes mean different things",
-                )
-                .remedy_is(Remedy::DictionaryValues)
-                .in_column(spec.field().name()));
-            }
-        }
-    }
-    Ok(Some(first))
 }

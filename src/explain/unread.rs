@@ -7,7 +7,7 @@ use crate::cuda::is_cuda;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::kernels::{gathers_on, has_kernel, is_checked, is_gathered};
-use crate::plan::{Action, needs_copy};
+use crate::plan::{Action, DICTIONARIES_READ, needs_copy};
 use crate::ragged::{is_rows, plan_ragged_type};
 use crate::spec::{
     ABOVE_1, CHUNKS, CopyMode, DICTIONARIES, Element, JOINED, NULLS, Nulls, Options, PossibleStep, Spec, Undecided,
@@ -94,8 +94,8 @@ impl ReportRow {
         if self.error.is_some() {
             return;
         }
-        // Chunks are not joined there.
-        if self.take_one_chunk() {
+        // Kernels join chunks, and nothing else there does.
+        if !(is_cuda(device) && self.specs.iter().all(has_kernel)) && self.take_one_chunk() {
             self.add_refused_if(CHUNKS);
         }
         let is_copy = !self.view && !self.at_most;
@@ -116,6 +116,7 @@ impl ReportRow {
                 any(&|spec| is_gathered(spec) || (!self.view && spec.has_codes() && spec.nulls() != Nulls::Refused)),
                 "whether every code has a value, and every row a run, is read, once for all columns",
             ),
+            (self.refused_if.iter().all(|condition| condition != CHUNKS) && any(&Spec::has_codes), DICTIONARIES_READ),
         ];
         self.waits = waits.iter().filter(|(waits, _)| *waits).map(|(_, text)| (*text).to_owned()).collect();
         self.set_kernel(is_copy);

@@ -176,23 +176,17 @@ fn validity_source(spec: &Spec, leaf: &Leaf<'_>) -> Option<KernelSource> {
     if spec.decoded().is_some() || spec.has_codes() { None } else { KernelSource::validity(leaf) }
 }
 
-/// Returns what does the steps for columns of a spec in these chunks of a device. Codes of several chunks are not joined, because the
-/// host compares their dictionaries.
+/// Returns what does the steps for columns of a spec in these chunks of a device.
 pub(crate) fn column_placement(spec: &Spec, chunks: &[ColumnChunk<'_>], readiness: &Readiness) -> Placement {
     let device = readiness.device();
-    let filled = chunks.iter().filter(|chunk| chunk.leaf.rows > 0).count();
-    let is_one = !spec.has_codes() || filled < 2;
-    let has_kernels = is_one && is_cuda(device) && column_sources(spec, chunks).is_some();
+    let has_kernels = is_cuda(device) && column_sources(spec, chunks).is_some();
     if has_kernels { Placement::Kernels(device) } else { Placement::Views(device) }
 }
 
-/// Returns what does the steps for a matrix of these chunks of a device. Codes of several chunks are not joined, as for a column.
+/// Returns what does the steps for a matrix of these chunks of a device.
 pub(crate) fn matrix_placement(spec: &MatrixSpec, chunks: &[MatrixColumns<'_>], readiness: &Readiness) -> Placement {
     let device = readiness.device();
-    let filled = chunks.iter().filter(|chunk| chunk.rows > 0).count();
-    let has_kernels = is_cuda(device)
-        && (filled < 2 || !spec.columns().iter().any(|(_, column)| column.has_codes()))
-        && matrix_sources(spec, chunks).is_some();
+    let has_kernels = is_cuda(device) && matrix_sources(spec, chunks).is_some();
     if has_kernels { Placement::Kernels(device) } else { Placement::Views(device) }
 }
 

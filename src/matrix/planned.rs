@@ -4,8 +4,10 @@ use std::ops::Range;
 
 use super::chunk::{MatrixChunk, all_columns};
 use crate::arrow::DeviceArray;
-use crate::column::{Runner, SharedReads, by, read_nulls, refuse_known, shared_dictionary};
-use crate::convert::{Backend, MatrixColumns, MatrixTask, check_matrix, check_matrix_nulls, empty_matrix, view_matrix};
+use crate::column::{Runner, SharedReads, are_compared, by, read_nulls, refuse_known, shared_dictionary};
+use crate::convert::{
+    Backend, ColumnChunk, MatrixColumns, MatrixTask, check_matrix, check_matrix_nulls, empty_matrix, view_matrix,
+};
 use crate::error::Result;
 use crate::kernels::matrix_placement;
 use crate::plan::{ChunkSize, MatrixData, Placement, Plan};
@@ -38,10 +40,17 @@ pub(super) fn check_matrix_rows(spec: &MatrixSpec, chunks: &[DeviceArray], optio
     check_matrix(spec, &columns.collect::<Result<Vec<_>>>()?)
 }
 
+/// The chunks of the column at this position.
+fn column_of<'b, 'a: 'b>(chunks: &'b [MatrixColumns<'a>], index: usize) -> impl Iterator<Item = &'b ColumnChunk<'a>> {
+    chunks.iter().filter_map(move |chunk| chunk.columns.get(index))
+}
+
 /// What a plan needs to know of all chunks of a column together.
 fn column_size(chunks: &[MatrixColumns<'_>], index: usize, spec: &Spec) -> ChunkSize {
-    let sizes = chunks.iter().filter_map(|chunk| chunk.columns.get(index)).map(|chunk| chunk.size(spec));
-    sizes.fold(ChunkSize::without_nulls(0), ChunkSize::and)
+    let sizes = column_of(chunks, index).map(|chunk| chunk.size(spec));
+    let mut size = sizes.fold(ChunkSize::without_nulls(0), ChunkSize::and);
+    size.unread.dictionary = are_compared(spec, column_of(chunks, index));
+    size
 }
 
 /// A matrix that is about to be made: what will be done is decided, and no value was read.
@@ -84,17 +93,18 @@ impl<'a> PlannedMatrix<'a> {
         let is_plain = chunks.iter().all(|chunk| chunk.is_plain);
         for (index, (_, column)) in spec.columns().iter().enumerate().filter(|_| !is_plain) {
             let size = column_size(&chunks, index, column);
-            data.has_null_values |= size.has_null_values && column.nulls() != Nulls::Refused;
+            data.unread.null_values |= size.unread.null_values && column.nulls() != Nulls::Refused;
+            data.unread.dictionary |= size.unread.dictionary;
             match column.nulls() {
                 Nulls::Filled(_) => {
                     data.filled = data.filled.saturating_add(size.nulls);
                     data.is_uncounted |= !size.is_counted;
                 }
-                Nulls::Refused => data.has_device_bitmaps |= size.has_device_bitmaps,
+                Nulls::Refused => data.unread.bitmaps |= size.unread.bitmaps,
                 Nulls::Kept => {}
             }
             if column.has_codes() && placement == Placement::Host {
-                shared_dictionary(column, chunks.iter().filter_map(|chunk| chunk.columns.get(index)))?;
+                shared_dictionary(column, column_of(&chunks, index))?;
             }
         }
         let mut view = None;
@@ -128,6 +138,9 @@ impl<'a> PlannedMatrix<'a> {
         }
         if !self.is_plain {
             self.chunks.iter_mut().try_for_each(|chunk| read_nulls_of(self.spec, chunk, facts))?;
+            for (index, (_, column)) in self.spec.columns().iter().enumerate() {
+                shared_dictionary(column, column_of(&self.chunks, index))?;
+            }
         }
         self.is_read = true;
         Ok(())

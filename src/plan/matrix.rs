@@ -1,6 +1,6 @@
 //! Makes the plan of a matrix.
 
-use super::{Action, ChunkSize, Placement, Plan, Step};
+use super::{Action, ChunkSize, Placement, Plan, Step, UnreadChunk};
 use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::spec::{CopyMode, Element, MatrixOptions, MatrixSpec, MemoryOrder, Nulls, Spec};
 
@@ -19,10 +19,8 @@ pub(crate) struct MatrixData {
     pub(crate) filled: usize,
     /// Whether `filled` is only the most that there can be.
     pub(crate) is_uncounted: bool,
-    /// Whether the host has to read bitmaps of a device to know which elements are null.
-    pub(crate) has_device_bitmaps: bool,
-    /// Whether values of a dictionary on a device may be null, whose codes are filled or kept.
-    pub(crate) has_null_values: bool,
+    /// What only the memory of a device tells: bitmaps where nulls are refused, and values that may be null where they are not.
+    pub(crate) unread: UnreadChunk,
     /// The bytes that decoding would take for lists of one length that follow each other, and are read where they are.
     pub(crate) shared_bytes: usize,
     /// Where the columns are.
@@ -88,8 +86,7 @@ impl Plan {
 
     fn wait_for_columns(&mut self, spec: &MatrixSpec, data: MatrixData) {
         if self.placement != Placement::Host {
-            let bitmaps = (data.has_device_bitmaps, data.has_null_values);
-            spec.columns().iter().for_each(|(_, column)| self.wait_for(column, bitmaps));
+            spec.columns().iter().for_each(|(_, column)| self.wait_for(column, data.unread));
         }
     }
 
@@ -115,7 +112,7 @@ impl Plan {
             own.bytes = bytes;
         }
         if self.rows > 0 {
-            own.wait_for(column, (nulls.has_device_bitmaps, nulls.has_null_values));
+            own.wait_for(column, nulls.unread);
         }
         own
     }
@@ -197,8 +194,7 @@ mod tests {
         is_column_major: true,
         filled: 0,
         is_uncounted: false,
-        has_device_bitmaps: false,
-        has_null_values: false,
+        unread: UnreadChunk { bitmaps: false, null_values: false, dictionary: false },
         shared_bytes: 0,
         placement: Placement::Host,
     };

@@ -12,8 +12,8 @@ use super::level::null_row;
 use super::pad_rules::{item_spec, longer_row, outside_rows, plan_schema};
 use super::part::Part;
 use crate::alloc::fallible;
-use crate::arrow::{BitRange, DeviceArray, DeviceInts};
-use crate::column::ColumnRef;
+use crate::arrow::{BitRange, DeviceArray, DeviceInts, Leaf};
+use crate::column::{ColumnRef, columns, read_chunks, shared_dictionary};
 use crate::convert::null_item;
 use crate::cuda::is_cuda;
 use crate::device::Device;
@@ -23,7 +23,7 @@ use crate::kernels::{
     Casts, Measured, Padded, PaddedItems, PaddedRows, Padding, decodes_items, has_padding_kernel, is_checked,
     kept_lengths, measure, pad,
 };
-use crate::plan::{Action, Placement, Plan, needs_copy};
+use crate::plan::{Action, DICTIONARIES_READ, Placement, Plan, needs_copy};
 use crate::spec::{
     CopyMode, NullPolicy, Nulls, Options, Pad, Pattern, Side, Spec, Undecided, row_major_strides, signed,
 };
@@ -47,6 +47,8 @@ pub(crate) struct DevicePadded {
     options: Options,
     device: Device,
     chunks: Vec<PaddedChunk>,
+    /// Whether the items are codes of several dictionaries, which the host compares.
+    are_compared: bool,
     rows: usize,
     /// The copy that is refused, as far as the arrays tell.
     refused: Option<Error>,
@@ -95,9 +97,7 @@ impl DevicePadded {
         }
         let filled = chunks.iter().filter(|chunk| !chunk.is_empty());
         let chunks = fallible::collected(filled.map(PaddedChunk::new))?;
-        if spec.has_codes() {
-            refuse_codes(&spec, &chunks, device, pad)?;
-        }
+        let are_compared = spec.has_codes() && check_codes(&spec, &chunks, device, pad)?;
         let rows = chunks.iter().map(|chunk| chunk.rows.count).sum();
         let refused = match pad.length {
             _ if options.copy != CopyMode::Never || rows == 0 => None,
@@ -105,7 +105,19 @@ impl DevicePadded {
             None => plan_schema(field, &spec, pad, options).into_iter().find_map(|part| part.error),
         };
         let (field, options) = (field.clone(), options.clone());
-        Ok(Self { field, spec, pad, padding, options, device, chunks, rows, refused, read: OnceLock::new() })
+        Ok(Self {
+            field,
+            spec,
+            pad,
+            padding,
+            options,
+            device,
+            chunks,
+            are_compared,
+            rows,
+            refused,
+            read: OnceLock::new(),
+        })
     }
 
     /// Refuses a copy that is not allowed.
@@ -153,6 +165,7 @@ impl DevicePadded {
             matrix.waits = vec![LENGTHS_READ];
             matrix.waits.extend(decodes_items(&self.spec).then_some(CODES_READ));
             matrix.waits.extend(self.is_checked().then_some(VALUES_READ));
+            matrix.waits.extend(self.are_compared.then_some(DICTIONARIES_READ));
         }
         parts
     }
@@ -279,6 +292,7 @@ impl DevicePadded {
         let is_decoded = decodes_items(&self.spec);
         let measured = measure(&readiness, &chunks, (most, is_decoded))?;
         self.refuse_rows(&measured)?;
+        self.compare_dictionaries(&measured)?;
         let (mut longest, mut rows) = (0, fallible::with_room(chunks.len())?);
         for (mut chunk, measured) in chunks.into_iter().zip(&measured) {
             chunk.items = chunk.items.or(Some(measured.end));
@@ -288,6 +302,19 @@ impl DevicePadded {
             rows.push((chunk, span));
         }
         Ok(ReadRows { readiness, length: self.pad.length_of(longest)?, rows })
+    }
+
+    /// Refuses chunks with different dictionaries, of the items that rows span.
+    fn compare_dictionaries(&self, measured: &[Measured]) -> Result<()> {
+        if !self.are_compared {
+            return Ok(());
+        }
+        let mut items = fallible::with_room(self.chunks.len())?;
+        for (chunk, measured) in self.chunks.iter().zip(measured) {
+            items.push(chunk.items(&self.field, measured.start.min(measured.end)..measured.end)?);
+        }
+        let chunks = read_chunks(&self.spec, &columns(&items))?;
+        shared_dictionary(&self.spec, &chunks).map(drop)
     }
 
     /// Refuses rows in the same order as padding on the host: first those out of bounds, then nulls and rows that are too long.
@@ -395,23 +422,14 @@ fn items_of(chunks: &[PaddedChunk]) -> usize {
     chunks.iter().map(|chunk| chunk.rows.items.unwrap_or(0)).sum()
 }
 
-/// Refuses codes of several chunks, whose dictionaries the host would compare, and codes of values whose own bitmap does not tell which are
-/// null.
-fn refuse_codes(spec: &Spec, chunks: &[PaddedChunk], device: Device, pad: Pad) -> Result<()> {
-    let mut filled = chunks.iter().filter(|chunk| chunk.rows.items != Some(0));
-    let actions = || Plan::padding_actions(spec, pad.length).map(|action| action.to_string());
-    let Some(chunk) = filled.next() else { return Ok(()) };
-    let count = filled.count().saturating_add(1);
-    if count > 1 {
-        let joined = Action::Concatenate { chunks: count }.to_string();
-        let why: Vec<_> = std::iter::once(joined).chain(actions()).collect();
-        let remedy = "convert each chunk for itself, or copy the data to the CPU first";
-        return Err(needs_copy(device, &why.join(", ")).remedy_is(remedy));
+/// Refuses codes of values whose own bitmap does not tell which are null. Returns whether the host has to compare the dictionaries of chunks.
+fn check_codes(spec: &Spec, chunks: &[PaddedChunk], device: Device, pad: Pad) -> Result<bool> {
+    let filled = chunks.iter().filter(|chunk| chunk.rows.items != Some(0));
+    let items = filled.map(|chunk| chunk.items(chunk.array.field(), 0..0)).collect::<Result<Vec<_>>>()?;
+    let leaves = items.iter().map(|items| ColumnRef::whole(items).leaf(spec)).collect::<Result<Vec<_>>>()?;
+    if !leaves.iter().all(Leaf::has_plain_dictionary) {
+        let actions: Vec<_> = Plan::padding_actions(spec, pad.length).map(|action| action.to_string()).collect();
+        return Err(needs_copy(device, &actions.join(", ")));
     }
-    let items = chunk.items(chunk.array.field(), 0..0)?;
-    let leaf = ColumnRef::whole(&items).leaf(spec)?;
-    if leaf.has_plain_dictionary() {
-        return Ok(());
-    }
-    Err(needs_copy(device, &actions().collect::<Vec<_>>().join(", ")))
+    Ok(leaves.iter().zip(leaves.iter().skip(1)).any(|(one, next)| !one.shares_dictionary(next)))
 }

@@ -41,7 +41,25 @@ pub fn array_to_device(array: &DeviceArray, transfer: &Transfer<'_>) -> Result<D
             let readiness = array.readiness().ok_or_else(|| elsewhere(own, target))?;
             array.relabelled(readiness.relabelled(target))
         }
-        TransferPath::HostReadsOrCopied | TransferPath::Copied(_) => copy_array(&array.alone()?, step, transfer),
+        TransferPath::HostReadsOrCopied | TransferPath::Copied(_) => {
+            let array = array.alone()?;
+            let (copied, bytes) = copy_array(&array, transfer)?;
+            step.record(|| format!("{} of {} rows", array.field().data_type(), array.len()), transfer.why, bytes);
+            Ok(copied)
+        }
+    }
+}
+
+/// Returns an array in memory that the host reads, where it has to know values before it can convert others. The host waits for it. It is no
+/// copy for the log, as none of it is a part of a result.
+///
+/// # Errors
+/// As [`array_to_device`].
+pub(crate) fn array_to_read(array: &DeviceArray) -> Result<DeviceArray> {
+    let transfer = Transfer::to(Device::CPU, "");
+    match plan_transfer(array.device(), Device::CPU)?.path {
+        TransferPath::HostReadsOrCopied | TransferPath::Copied(_) => Ok(copy_array(&array.alone()?, &transfer)?.0),
+        TransferPath::Same | TransferPath::HostReads | TransferPath::Relabelled => array_to_device(array, &transfer),
     }
 }
 
@@ -141,9 +159,10 @@ pub(crate) fn bytes_to_host(array: &DeviceArray) -> Option<usize> {
     Some(arena.bytes())
 }
 
-fn copy_array(array: &DeviceArray, step: TransferStep, transfer: &Transfer<'_>) -> Result<DeviceArray> {
+/// Returns a copy of an array, and its bytes.
+fn copy_array(array: &DeviceArray, transfer: &Transfer<'_>) -> Result<(DeviceArray, usize)> {
     let field = array.field().clone();
-    let copied = || -> Result<DeviceArray> {
+    let copied = || -> Result<(DeviceArray, usize)> {
         // Only the host writes offsets.
         let host_writes = array.device().is_cpu() || transfer.device.is_cpu();
         let apart = Decomposed::new(array, host_writes, &mut |wanted| read_where_it_is(array, wanted))?;
@@ -184,8 +203,7 @@ fn copy_array(array: &DeviceArray, step: TransferStep, transfer: &Transfer<'_>) 
             Some(readiness) => array_ready_at(node.export(&owner)?, field.clone(), Some(readiness)),
             None => host_array(node.export(&owner)?, field.clone()),
         }?;
-        step.record(|| format!("{} of {} rows", field.data_type(), array.len()), transfer.why, arena.bytes());
-        Ok(moved)
+        Ok((moved, arena.bytes()))
     };
     copied().map_err(|error| error.in_column(array.field().name()))
 }

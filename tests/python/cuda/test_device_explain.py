@@ -11,7 +11,7 @@ import numpy as np
 import producers
 import pyarrow as pa
 import pytest
-from device_arrow import CPU, CUDA, CUDA_HOST, CUDA_MANAGED, DeviceArray, Memory
+from device_arrow import CPU, CUDA, CUDA_HOST, CUDA_MANAGED, DeviceArray, DeviceStream, Memory
 
 ROWS = 100
 BATCH = pa.RecordBatch.from_pydict(
@@ -311,10 +311,37 @@ def test_streams_are_where_they_are(own: str, foreign: bool, target: str | None)
         assert report.transfer.how == ("copy" if own == "cuda:0" else "view")
 
 
+@pytest.mark.parametrize("chunks", [1, 2])
+def test_chunks_of_a_stream_are_joined_by_a_kernel(chunks: int) -> None:
+    """Neither how many a stream has nor their dictionaries are known before it is read."""
+    codes = pa.array(["a", "b", "a"]).dictionary_encode()
+    for data, refused in ((pa.array([1, 2]), []), (codes, ["chunks have different dictionaries"])):
+        made = [DeviceStream([DeviceArray(data) for _ in range(chunks)]) for _ in range(2)]
+        streams = [ad.from_arrow(stream.give()) for stream in made]
+        (row,) = explained(streams[0], dictionary="codes")
+        assert (row.how, row.kernel) == ("view or copy", True)
+        assert row.steps == ["copied, unless all rows are in one aligned chunk"]
+        assert row.refused_if == ["values are null", *refused]
+        assert any("dictionaries" in wait for wait in row.waits) == bool(refused)
+        assert ad.to_tensor(streams[0]).copied == (chunks > 1)
+        (row,) = explained(streams[1], dictionary="codes", copy=False)
+        assert row.refused_if == ["values are null", *refused, "rows are not in one aligned chunk"]
+        assert not any("dictionaries" in wait for wait in row.waits)
+        if chunks > 1:
+            with pytest.raises(ad.CopyError, match="2 chunks joined"):
+                ad.to_tensor(streams[1], copy=False)
+        else:
+            assert not ad.to_tensor(streams[1], copy=False).copied
+    # No kernel is for numbers of 32 bytes.
+    stream = ad.from_arrow(DeviceStream([DeviceArray(pa.array([1, 2], pa.decimal256(40, 1)))]).give())
+    assert explained(stream)[0].how == "refused"
+    assert len(list(stream)) == 1
+
+
 def test_streams_of_what_no_kernel_is_for() -> None:
     data = {"d": pa.array([1, 2], pa.decimal256(40, 1)), "x": pa.array([1, 2])}
     report = explained(stream_on("cuda", data), dtype={"d": "float64"})
-    assert [row.how for row in report] == ["refused", "view"]
+    assert [row.how for row in report] == ["refused", "view or copy"]
     (matrix,) = explained(stream_on("cuda", data), dtype="float64", order="C").matrices
     assert matrix.how == "refused"
     (matrix,) = explained(stream_on("cuda"), columns=["view", "whole"], order="C").matrices

@@ -164,16 +164,20 @@ def test_chunks_become_one_matrix(kind: str) -> None:
     same(ad.from_arrow(stream.give()), pa.chunked_array(parts), nulls="keep", pad=(-1, None), **keywords)
 
 
-def test_codes_of_several_chunks_are_refused() -> None:
-    """The host would have to compare their dictionaries."""
+def test_codes_of_several_chunks_are_of_one_dictionary() -> None:
+    """The host compares those of chunks with items."""
     data = lists(KINDS["codes"](0)[0], FULL)
-    stream = ad.from_arrow(DeviceStream([DeviceArray(data), DeviceArray(data)]).give())
-    with pytest.raises(BufferError, match=r"2 chunks joined, rows padded.*convert each chunk for itself"):
-        ad.to_ragged(stream, pad=(0, None), dictionary="codes")
-    # Chunks without items have no codes.
-    parts = [data, lists(KINDS["codes"](0)[0][:0], [[], []])]
-    stream = ad.from_arrow(DeviceStream([DeviceArray(part) for part in parts]).give())
-    same(stream, pa.chunked_array(parts), pad=(0, None), dictionary="codes")
+    other = pa.DictionaryArray.from_arrays(pa.array([0, 1, 1], pa.int8()), pa.array([7, 8], pa.int16()))
+    for parts in ([data, data], [data, lists(other[:0], [[], []])], [data, lists(other, [[], []]), data]):
+        stream = ad.from_arrow(DeviceStream([DeviceArray(part) for part in parts]).give())
+        same(stream, pa.chunked_array(parts), pad=(0, None), dictionary="codes")
+    parts = [data, lists(other, [[0], [0, 1]])]
+    errors = []
+    for given in (ad.from_arrow(DeviceStream([DeviceArray(part) for part in parts]).give()), pa.chunked_array(parts)):
+        with pytest.raises(ad.UnsupportedTypeError, match="different dictionaries") as caught:
+            ad.to_ragged(given, pad=(0, None), dictionary="codes")
+        errors.append(str(caught.value))
+    assert errors[0] == errors[1]
 
 
 def test_groups_of_a_batch_with_lengths_and_validity() -> None:

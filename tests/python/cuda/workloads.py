@@ -204,6 +204,19 @@ def streams() -> Run:
 
 
 @common
+def codes_of_chunks() -> Run:
+    """The host compares their dictionaries."""
+    data = pa.array(["a", None, "b"]).dictionary_encode()
+    given = DeviceStream([DeviceArray(data) for _ in range(2)]).give()
+
+    def run() -> None:
+        made = ad.to_tensor(ad.from_arrow(given), nulls=9)
+        assert np.from_dlpack(made.to_device("cpu")).tolist() == [0, 9, 1] * 2
+
+    return run
+
+
+@common
 def round_trip() -> Run:
     producer, consumer = stream(), stream()
     values = fakes.Torch(pool(), VALUES, stream=producer.handle)

@@ -1,0 +1,103 @@
+//! Are two dictionaries the same rows of the same memory?
+
+use super::foreign::{buffer, child};
+use super::view::{Leaf, LeafDictionary};
+use crate::ffi::arrow_device::ArrowArray;
+
+impl Leaf<'_> {
+    /// Returns whether the codes of both stand for values in the same memory, which is not read.
+    pub(crate) fn shares_dictionary(&self, other: &Leaf<'_>) -> bool {
+        let (Some(LeafDictionary { array: one, .. }), Some(LeafDictionary { array: other, .. })) =
+            (self.dictionary(), other.dictionary())
+        else {
+            return false;
+        };
+        is_same(one, other)
+    }
+}
+
+/// Returns whether checked arrays of one type are the same rows of the same buffers.
+fn is_same(one: &ArrowArray, other: &ArrowArray) -> bool {
+    let counts = |array: &ArrowArray| (array.length, array.offset, array.n_buffers, array.n_children);
+    if std::ptr::eq(one, other) {
+        return true;
+    }
+    if counts(one) != counts(other) {
+        return false;
+    }
+    let has_same_buffers = (0..).map(|index| (buffer(one, index), buffer(other, index)));
+    let has_same_buffers =
+        has_same_buffers.take_while(|buffers| *buffers != (None, None)).all(|(one, other)| one == other);
+    let children = (0..).map_while(|index| child(one, index).ok().zip(child(other, index).ok()));
+    // SAFETY: import checked the dictionary: NULL or a live array, owned by its parent.
+    let dictionary = |array: &ArrowArray| unsafe { array.dictionary.as_ref() };
+    has_same_buffers && children.into_iter().all(|(one, other)| is_same(one, other)) && {
+        match (dictionary(one), dictionary(other)) {
+            (None, None) => true,
+            (Some(one), Some(other)) => is_same(one, other),
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow_array::{Array, ArrayRef, DictionaryArray, Int8Array, Int32Array, ListArray, StringArray};
+    use arrow_schema::{DataType, Field};
+
+    use crate::arrow::DeviceArray;
+    use crate::spec::{DictionaryMode, Options, Spec};
+
+    fn codes(values: ArrayRef) -> DeviceArray {
+        let array = DictionaryArray::new(Int8Array::from(vec![0, 1, 1]), values);
+        let field = Arc::new(Field::new("x", array.data_type().clone(), true));
+        DeviceArray::from_arrow(&array, field).unwrap()
+    }
+
+    fn shares(one: &DeviceArray, other: &DeviceArray) -> bool {
+        let options = Options::default().dictionary(DictionaryMode::Codes);
+        let spec = Spec::new(one.field(), &options).unwrap();
+        one.view().leaf(&spec).unwrap().shares_dictionary(&other.view().leaf(&spec).unwrap())
+    }
+
+    fn text(values: &[&str]) -> ArrayRef {
+        Arc::new(StringArray::from(values.to_vec()))
+    }
+
+    #[test]
+    fn only_the_same_rows_of_the_same_memory_are_shared() {
+        let values = text(&["a", "b", "c"]);
+        let one = codes(values.clone());
+        assert!(shares(&one, &codes(values.clone())));
+        assert!(shares(&one, &one.slice(1, 2).unwrap()));
+        for other in [text(&["a", "b", "c"]), values.slice(0, 2), values.slice(1, 2)] {
+            assert!(!shares(&one, &codes(other)));
+        }
+        assert!(!shares(&codes(values.slice(0, 2)), &codes(values.slice(1, 2))));
+    }
+
+    #[test]
+    fn values_have_children_and_dictionaries_of_their_own() {
+        let lists = |items: ArrayRef| -> ArrayRef {
+            let item = Arc::new(Field::new_list_field(items.data_type().clone(), true));
+            let offsets = arrow_buffer::OffsetBuffer::new(vec![0, 1, 2].into());
+            Arc::new(ListArray::new(item, offsets, items, None))
+        };
+        let items: ArrayRef = Arc::new(Int32Array::from(vec![5, 6]));
+        let nested =
+            |values: ArrayRef| -> ArrayRef { Arc::new(DictionaryArray::new(Int8Array::from(vec![0, 1]), values)) };
+        let values = text(&["a", "b"]);
+        let (list, inner) = (lists(items.clone()), nested(values.clone()));
+        for (one, other, is_same) in [
+            (list.clone(), list.clone(), true),
+            (list, lists(items), false),
+            (inner.clone(), inner.clone(), true),
+            (inner, nested(text(&["a", "b"])), false),
+        ] {
+            assert_eq!(shares(&codes(one), &codes(other)), is_same);
+        }
+        assert_eq!(values.data_type(), &DataType::Utf8);
+    }
+}

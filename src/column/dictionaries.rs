@@ -1,0 +1,71 @@
+//! Do the codes of all chunks stand for the same values?
+
+use std::sync::Arc;
+
+use arrow_array::ArrayRef;
+use arrow_schema::Field;
+use smallvec::SmallVec;
+
+use crate::arrow::DeviceArray;
+use crate::convert::ColumnChunk;
+use crate::error::{Error, Remedy, Result};
+use crate::spec::Spec;
+use crate::transfer::array_to_read;
+
+/// Returns the chunks whose dictionaries have to be looked at: of those with rows, or the first one if none has any. Of neighbours that share
+/// the memory of a dictionary, and of those that share the first one's, one is enough.
+fn different<'b, 'a: 'b>(chunks: impl IntoIterator<Item = &'b ColumnChunk<'a>>) -> SmallVec<[&'b ColumnChunk<'a>; 1]> {
+    let mut found: SmallVec<[&'b ColumnChunk<'a>; 1]> = SmallVec::new();
+    for chunk in chunks {
+        match found.as_mut_slice() {
+            // Without rows, it may have any dictionary.
+            [first] if first.leaf.rows == 0 => *first = if chunk.leaf.rows > 0 { chunk } else { *first },
+            [first, ..] if chunk.leaf.rows == 0 || first.leaf.shares_dictionary(&chunk.leaf) => {}
+            [.., last] if last.leaf.shares_dictionary(&chunk.leaf) => {}
+            _ => found.push(chunk),
+        }
+    }
+    found
+}
+
+/// Returns whether the dictionaries of codes have to be read to know that they are the same.
+pub(crate) fn are_compared<'b, 'a: 'b>(spec: &Spec, chunks: impl IntoIterator<Item = &'b ColumnChunk<'a>>) -> bool {
+    spec.has_codes() && different(chunks).len() > 1
+}
+
+/// Returns the dictionary that the codes of all chunks are of; `None` where the elements are no codes. Where chunks have dictionaries in memory
+/// of their own on a device, the host reads them, and waits.
+///
+/// # Errors
+/// When chunks have different dictionaries: the same code would stand for different values. When the driver or an allocation fails.
+pub(crate) fn shared_dictionary<'b, 'a: 'b>(
+    spec: &Spec,
+    chunks: impl IntoIterator<Item = &'b ColumnChunk<'a>>,
+) -> Result<Option<DeviceArray>> {
+    let Some(values) = spec.dictionary_values() else { return Ok(None) };
+    let different = different(chunks);
+    let Some((chunk, others)) = different.split_first() else {
+        let empty = arrow_array::new_empty_array(values);
+        return DeviceArray::from_arrow(&empty, Arc::new(Field::new("", values.clone(), true))).map(Some);
+    };
+    let Some(first) = chunk.array.dictionary_of(&chunk.leaf)? else { return Ok(None) };
+    if !others.is_empty() {
+        let in_column = |error: Error| error.in_column(spec.field().name());
+        let values = values_of(&first).map_err(in_column)?;
+        for chunk in others {
+            let dictionary = chunk.array.dictionary_of(&chunk.leaf)?.as_ref().map(values_of).transpose();
+            if dictionary.map_err(in_column)?.is_none_or(|dictionary| dictionary.as_ref() != values.as_ref()) {
+                return Err(in_column(
+                    Error::unsupported("the chunks have different dictionaries, so their codes mean different things")
+                        .remedy_is(Remedy::DictionaryValues),
+                ));
+            }
+        }
+    }
+    Ok(Some(first))
+}
+
+/// The values of a dictionary, for the host to compare.
+fn values_of(dictionary: &DeviceArray) -> Result<ArrayRef> {
+    array_to_read(dictionary)?.to_arrow()
+}
