@@ -396,6 +396,8 @@ class Ragged(Generic[_ArrayT_co]):
     shapes: int32 of shape (rows, dimensions), for rows that are tensors.
     validity: a bool per row, True where the row is valid.
 
+    All are on one device. On CUDA a kernel looks at the offsets, and this waits for what it finds.
+
     Raises ConversionError if a row reaches beyond the values.
     """
 

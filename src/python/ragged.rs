@@ -38,6 +38,8 @@ const DETACH_FROM: usize = 1 << 12;
 /// shapes: int32 of shape (rows, dimensions), for rows that are tensors.
 /// validity: a bool per row, True where the row is valid.
 ///
+/// All are on one device. On CUDA a kernel looks at the offsets, and this waits for what it finds.
+///
 /// Raises ConversionError if a row reaches beyond the values.
 #[pyclass(frozen, module = "arrow_dlpack")]
 #[derive(Debug)]

@@ -8,10 +8,11 @@ use arrow_schema::{DataType, Field, FieldRef, Fields};
 
 use super::{Ragged, Values, variable_shape};
 use crate::arrow::{ArrayNode, DeviceArray, array_ready_at, same_layout, shared_buffer};
-use crate::column::{row_validity, to_arrow};
+use crate::column::{pack_on_device, row_validity, to_arrow};
 use crate::convert::{compact, request_field};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Remedy, Result};
+use crate::kernels::moved;
 use crate::plan::refused_copy;
 use crate::spec::CopyMode;
 use crate::stream_order::Readiness;
@@ -217,13 +218,21 @@ impl Ragged {
     fn export(&self, mut node: ArrayNode, mut owners: Owners, field: FieldRef) -> Result<DeviceArray> {
         node.null_count = Some(0);
         if let (Some(validity), Some(bitmap)) = (&self.validity, node.buffers.first_mut()) {
-            let (bits, nulls) = row_validity(validity, self.len())?;
-            let (start, owner) = shared_buffer(bits, Arc::new(()));
-            *bitmap = start;
-            node.null_count = Some(nulls);
-            owners.owners.push(owner);
+            if validity.device().is_cpu() {
+                let (bits, nulls) = row_validity(validity, self.len())?;
+                let (start, owner) = shared_buffer(bits, Arc::new(()));
+                *bitmap = start;
+                node.null_count = Some(nulls);
+                owners.owners.push(owner);
+            } else if let Some(bits) = pack_on_device(std::slice::from_ref(validity), self.len())? {
+                *bitmap = bits.column(0);
+                // Nobody counts them on a device.
+                node.null_count = None;
+                owners.owners.push(bits.owner);
+                owners.orders.push(bits.readiness);
+            }
         }
-        let nullable = node.null_count > Some(0) && !field.is_nullable();
+        let nullable = node.null_count != Some(0) && !field.is_nullable();
         let field = if nullable { Arc::new(field.as_ref().clone().with_nullable(true)) } else { field };
         let (owner, readiness): (Owner, _) = (Arc::new(owners.owners), Readiness::joined(owners.orders)?);
         array_ready_at(node.export(&owner)?, field, readiness)
@@ -258,7 +267,7 @@ impl Owners {
             CopyMode::Never => return Err(refused_copy("strided elements gathered")),
             CopyMode::IfNeeded => "strided elements gathered",
         };
-        let tensor = if why.is_empty() { tensor.clone() } else { compact(tensor, why)? };
+        let tensor = if why.is_empty() { tensor.clone() } else { moved(tensor, why)? };
         self.owners.push(tensor.owner().clone());
         self.orders.extend(tensor.readiness().cloned());
         Ok(if tensor.is_empty() { std::ptr::dangling::<u64>().cast() } else { tensor.as_ptr().cast_const() })

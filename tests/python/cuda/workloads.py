@@ -217,6 +217,20 @@ def codes_of_chunks() -> Run:
 
 
 @common
+def rows_of_tensors() -> Run:
+    """A kernel looks at the offsets, before and after somebody may have changed them."""
+    own = pool()
+    values, offsets = fakes.Torch(own, VALUES), fakes.Torch(own, np.array([0, 2, 3]))
+    valid = fakes.Torch(own, np.array([True, False]))
+
+    def run() -> None:
+        made = ad.to_arrow(ad.Ragged(values, offsets, validity=valid))
+        assert pa.array(made.to_device("cpu")).is_valid().to_pylist() == [True, False]
+
+    return run
+
+
+@common
 def round_trip() -> Run:
     producer, consumer = stream(), stream()
     values = fakes.Torch(pool(), VALUES, stream=producer.handle)
