@@ -30,15 +30,15 @@ use source::DictionarySource;
 pub(crate) use source::{KernelSource, has_kernel, is_checked, is_gathered};
 use tables::Tables;
 
-use crate::cuda::{ColumnType, Current, MatrixLayout, Packing, Stream};
+use crate::cuda::{ColumnType, Current, DeviceBuffer, MatrixLayout, Packing, PinnedBuffer, Stream};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::dlpack::DLDeviceType;
 use crate::spec::Dims;
 use crate::stream_order::{self, Readiness, Wait, allocate};
-use crate::tensor::{Tensor, TensorParts};
-use crate::transfer::{OwnBuffer, device_address, host_address, numbers_by, require_free, written};
+use crate::tensor::{Owner, Tensor, TensorParts};
+use crate::transfer::{OwnBuffer, PinnedOwner, device_address, host_address, numbers_by, require_free, written};
 
 /// What the first byte of each column is aligned to where kernels make several.
 const LINE: usize = 64;
@@ -251,13 +251,13 @@ fn start(
 }
 
 /// Bits on a device that kernels have packed of bools.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct PackedBits {
     /// The address of the first byte, of as many bits for each column as it has bools.
     start: usize,
     /// Bytes from the bits of a column to those of the next.
     pitch: usize,
-    pub(crate) owner: Arc<OwnBuffer>,
+    pub(crate) owner: Owner,
     pub(crate) readiness: Readiness,
 }
 
@@ -268,11 +268,11 @@ impl PackedBits {
     }
 }
 
-/// Packs columns of `count` bools of one byte each into bits; the bits of each column start on a cache line.
+/// Packs columns of `count` bools of one byte each into bits on `device`; the bits of each column start on a cache line.
 ///
 /// # Errors
 /// As [`pack`].
-pub(crate) fn pack_bits(readiness: &Readiness, columns: &[usize], count: usize) -> Result<PackedBits> {
+pub(crate) fn pack_bits(readiness: &Readiness, columns: &[usize], count: usize, device: Device) -> Result<PackedBits> {
     let stream = stream_order::current_stream();
     let current = enter(readiness, &[], stream)?;
     for start in columns {
@@ -281,9 +281,10 @@ pub(crate) fn pack_bits(readiness: &Readiness, columns: &[usize], count: usize) 
     let pitch = count.div_ceil(8).next_multiple_of(LINE);
     let bytes =
         pitch.checked_mul(columns.len()).ok_or_else(|| Error::new(ErrorKind::Memory, "more bits than memory"))?;
-    let buffer = allocate(&current, bytes.max(1), stream)?;
+    let buffer = BitsBuffer::new(&current, bytes.max(1), device, stream)?;
     readiness.wait_in(&current, stream, Wait::KernelSource)?;
-    let mut out = buffer.start();
+    let first = buffer.start()?;
+    let mut out = first;
     let mut pack = |start: &usize| {
         // SAFETY: the bytes were just checked, and are released behind the kernel; the output has a bit for each.
         unsafe { current.pack_bits(device_address(*start)?, count as u64, out, stream) }?;
@@ -293,9 +294,38 @@ pub(crate) fn pack_bits(readiness: &Readiness, columns: &[usize], count: usize) 
     let started = columns.iter().try_for_each(&mut pack);
     let used = readiness.used_by(&current, stream);
     started.and(used)?;
-    let made = written(device_of(&current), &current, stream, Wait::KernelWritten)?;
-    let start = host_address(buffer.start())?;
-    Ok(PackedBits { start, pitch, owner: Arc::new(OwnBuffer::new(buffer, made.clone())), readiness: made })
+    let made = written(device, &current, stream, Wait::KernelWritten)?;
+    Ok(PackedBits { start: host_address(first)?, pitch, owner: buffer.owner(&made), readiness: made })
+}
+
+/// Our memory for packed bits.
+enum BitsBuffer {
+    Device(DeviceBuffer),
+    PageLocked(PinnedBuffer),
+}
+
+impl BitsBuffer {
+    fn new(current: &Current, bytes: usize, device: Device, stream: Stream) -> Result<Self> {
+        if device.device_type() == DLDeviceType::CUDA_HOST {
+            return stream_order::page_locked(current, bytes).map(Self::PageLocked);
+        }
+        allocate(current, bytes, stream).map(Self::Device)
+    }
+
+    fn start(&self) -> Result<u64> {
+        match self {
+            Self::Device(buffer) => Ok(buffer.start()),
+            Self::PageLocked(buffer) => device_address(buffer.start().addr()),
+        }
+    }
+
+    /// What frees the memory behind the work that `readiness` knows.
+    fn owner(self, readiness: &Readiness) -> Owner {
+        match self {
+            Self::Device(buffer) => Arc::new(OwnBuffer::new(buffer, readiness.clone())),
+            Self::PageLocked(buffer) => Arc::new(PinnedOwner::new(buffer, readiness.clone())),
+        }
+    }
 }
 
 /// Returns whether all bytes in device memory are 0 or 1. The host waits for the answer.

@@ -24,6 +24,7 @@ use crate::copy_log::{self, Copied};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::dlpack::DLDeviceType;
+
 use crate::spec::{CopyMode, Element, Nulls, Options, Spec, TensorField};
 
 /// Where data is, and what does the steps of a plan there.
@@ -231,10 +232,10 @@ impl Plan {
                 step(Action::Pack, form.elements.div_ceil(8));
             }
         }
-        // A bitmap beside host memory would be on another device.
-        let has_room = !validity || placement.device().is_some_and(|device| device.device_type() == DLDeviceType::CUDA);
+        // Nobody allocates managed memory for a bitmap.
         if let Placement::Kernels(device) = placement
-            && !has_room
+            && validity
+            && device.device_type() == DLDeviceType::CUDA_MANAGED
         {
             plan.placement = Placement::Views(device);
         }

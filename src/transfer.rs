@@ -28,7 +28,7 @@ pub use number::with_null_count;
 #[doc(hidden)]
 pub use on_device::copy_on_device;
 pub(crate) use on_device::zero_on;
-pub(crate) use own_memory::{OwnBuffer, device_address, host_address, require_free, written};
+pub(crate) use own_memory::{OwnBuffer, PinnedOwner, device_address, host_address, require_free, written};
 /// For the tests of this crate, and no part of its interface.
 #[doc(hidden)]
 pub use path::is_shared;

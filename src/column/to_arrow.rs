@@ -16,6 +16,7 @@ use crate::cuda::is_cuda;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Remedy, Result};
+use crate::ffi::dlpack::DLDeviceType;
 use crate::kernels::{self, PackedBits, moved};
 use crate::plan::{Placement, Plan, refused_copy};
 use crate::spec::{CopyMode, Element, NullPolicy, Options, TensorField};
@@ -57,7 +58,9 @@ fn array_of(tensor: &Tensor, form: TensorField, valid: Option<&Tensor>, copy: Co
     let mut column = column_node(tensor, form, &plan, bitmap)?;
     if let Some(valid) = on_device {
         require_row_bools(valid, rows)?;
-        if let Some(bits) = pack_on_device(std::slice::from_ref(valid), rows)? {
+        // A copy of the values may be elsewhere than they were.
+        let device = column.readiness.as_ref().map_or(tensor.device(), Readiness::device);
+        if let Some(bits) = pack_on_device(std::slice::from_ref(valid), rows, device)? {
             column = column.with_device_bitmap(&bits, 0);
             column.readiness = Readiness::joined(column.readiness.into_iter().chain([bits.readiness]))?;
         }
@@ -86,12 +89,12 @@ pub(crate) fn require_validity_on(values: Device, valid: &Tensor) -> Result<()> 
     Err(Error::argument(reason).remedy_is("move the validity to the device of the values"))
 }
 
-/// Packs columns of bools on one device into bits, by kernels, without counting the nulls; `None` if there are no rows. Each column is a
-/// tensor of `rows` elements that [`require_validity_on`] accepted.
+/// Packs columns of bools on one device into bits beside values on `device`, by kernels, without counting the nulls; `None` if there are no rows.
+/// Each column is a tensor of `rows` elements that [`require_validity_on`] accepted.
 ///
 /// # Errors
 /// When an allocation fails.
-pub(crate) fn pack_on_device(columns: &[Tensor], rows: usize) -> Result<Option<PackedBits>> {
+pub(crate) fn pack_on_device(columns: &[Tensor], rows: usize, device: Device) -> Result<Option<PackedBits>> {
     let dense = |valid: &Tensor| match valid.is_row_major() {
         true => Ok(valid.clone()),
         false => moved(valid, "strided validity gathered"),
@@ -103,7 +106,7 @@ pub(crate) fn pack_on_device(columns: &[Tensor], rows: usize) -> Result<Option<P
     let readiness = Readiness::joined(columns.iter().filter_map(Tensor::readiness).cloned())?;
     let readiness = readiness.ok_or_else(|| Error::internal("validity on a device without an order"))?;
     let starts: Vec<_> = columns.iter().map(|valid| valid.as_ptr().addr()).collect();
-    let bits = kernels::pack_bits(&readiness, &starts, rows)?;
+    let bits = kernels::pack_bits(&readiness, &starts, rows, device)?;
     columns.iter().for_each(|valid| record_packed(valid, "validity packed to bits"));
     Ok(Some(bits))
 }
@@ -255,7 +258,8 @@ pub(crate) fn column_node(
     let mut values = if tensor.is_empty() { std::ptr::dangling() } else { tensor.as_ptr().cast_const() };
     if form.element == Element::Bits && !tensor.is_empty() {
         if let Some(bools) = &readiness {
-            let bits = kernels::pack_bits(bools, &[tensor.as_ptr().addr()], tensor.len())?;
+            let device = Device::new(DLDeviceType::CUDA, tensor.device().id());
+            let bits = kernels::pack_bits(bools, &[tensor.as_ptr().addr()], tensor.len(), device)?;
             (values, owner, readiness) = (bits.column(0), bits.owner, Some(bits.readiness));
         } else {
             let (bits, _) = convert::pack_bools(tensor.peek_bytes()?)?;

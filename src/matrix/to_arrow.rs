@@ -95,7 +95,7 @@ pub fn matrix_to_arrow<N: AsRef<str>>(matrix: &Tensor, names: &[N], options: &Co
     // A copy that was asked for is made by now, unless it is made of each column.
     let copy = if plan.is_some() { CopyMode::IfNeeded } else { options.copy };
     let matrix = split.as_ref().unwrap_or(matrix);
-    let bits = on_device.as_ref().map(|valid| valid.pack(rows)).transpose()?.flatten();
+    let bits = on_device.as_ref().map(|valid| valid.pack(rows, matrix.device())).transpose()?.flatten();
     let column = |(index, name): (usize, &N)| {
         let name = name.as_ref();
         let make = || {

@@ -6,6 +6,7 @@ use crate::alloc::fallible;
 use crate::column::{Bitmap, pack_on_device, require_host, require_row_bools, require_validity_on};
 use crate::convert::{pack_bools_into, split_rows};
 use crate::copy_log::{self, Copied};
+use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernels::{PackedBits, split_columns};
@@ -72,16 +73,16 @@ impl DeviceValidity {
         columns.collect::<Result<_>>().map(Self::Elements)
     }
 
-    /// Packs the bools to bits; `None` if there are no rows.
+    /// Packs the bools to bits beside values on `device`; `None` if there are no rows.
     ///
     /// # Errors
     /// If an allocation fails.
-    pub(super) fn pack(&self, rows: usize) -> Result<Option<PackedBits>> {
+    pub(super) fn pack(&self, rows: usize, device: Device) -> Result<Option<PackedBits>> {
         let columns = match self {
             Self::Rows(valid) => std::slice::from_ref(valid),
             Self::Elements(columns) => columns,
         };
-        pack_on_device(columns, rows)
+        pack_on_device(columns, rows, device)
     }
 
     /// The number of the bits that belong to a column.

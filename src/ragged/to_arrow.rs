@@ -12,8 +12,9 @@ use crate::column::{pack_on_device, row_validity, to_arrow};
 use crate::convert::{compact, request_field};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Remedy, Result};
+use crate::ffi::dlpack::DLDeviceType;
 use crate::kernels::moved;
-use crate::plan::refused_copy;
+use crate::plan::{Action, needs_copy, refused_copy};
 use crate::spec::CopyMode;
 use crate::stream_order::Readiness;
 use crate::tensor::{Native, Owner, Tensor};
@@ -224,7 +225,11 @@ impl Ragged {
                 *bitmap = start;
                 node.null_count = Some(nulls);
                 owners.owners.push(owner);
-            } else if let Some(bits) = pack_on_device(std::slice::from_ref(validity), self.len())? {
+            } else if validity.device().device_type() == DLDeviceType::CUDA_MANAGED {
+                return Err(needs_copy(validity.device(), &Action::PackValidity.to_string()));
+            } else if let Some(bits) =
+                pack_on_device(std::slice::from_ref(validity), self.len(), self.offsets.device())?
+            {
                 *bitmap = bits.column(0);
                 // Nobody counts them on a device.
                 node.null_count = None;

@@ -67,14 +67,14 @@ impl Drop for OwnBuffer {
 
 /// Our page-locked memory, cached for the next result behind the work that may use it.
 #[derive(Debug)]
-pub(super) struct PinnedOwner {
+pub(crate) struct PinnedOwner {
     buffer: Option<PinnedBuffer>,
     readiness: Readiness,
 }
 
 impl PinnedOwner {
     /// Memory, all work of which `readiness` knows.
-    pub(super) fn new(buffer: PinnedBuffer, readiness: Readiness) -> Self {
+    pub(crate) fn new(buffer: PinnedBuffer, readiness: Readiness) -> Self {
         Self { buffer: Some(buffer), readiness }
     }
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import arrow_dlpack as ad
@@ -10,7 +11,7 @@ import fakes
 import numpy as np
 import pyarrow as pa
 import pytest
-from device_arrow import CUDA_HOST, CUDA_MANAGED, DeviceArray
+from device_arrow import CUDA_HOST, CUDA_MANAGED, DeviceArray, buffers_of, event_of, exported
 
 
 def on_device(values: Any, kind: int = 2) -> ad.Tensor:
@@ -85,10 +86,69 @@ def test_the_array_waits_for_values_and_validity(pool: fakes.Pool) -> None:
         stream.close()
 
 
-@pytest.mark.parametrize("kind", [CUDA_HOST, CUDA_MANAGED])
-def test_what_is_no_memory_of_the_device_alone_names_the_way_to_the_host(kind: int) -> None:
+BOOL8 = {"ARROW:extension:name": "arrow.bool8", "ARROW:extension:metadata": ""}
+
+
+def bools_in(kind: int, values: Any) -> ad.Tensor:
+    """Bytes in memory of this kind."""
+    field = pa.field("", pa.int8(), metadata=BOOL8)
+    return ad.to_tensor(DeviceArray(pa.array(np.asarray(values, "i1").ravel()), kind, field=field).give())
+
+
+def test_nobody_allocates_managed_memory() -> None:
+    tensor, valid = on_device(np.arange(3.0), CUDA_MANAGED), bools_in(CUDA_MANAGED, [True] * 3)
+    calls = driver.calls("cuLaunchKernel")
     with pytest.raises(BufferError, match="validity packed"):
-        ad.to_arrow(on_device(np.arange(3.0), kind), validity=bools([True] * 3))
+        ad.to_arrow(tensor, validity=valid)
+    assert driver.calls("cuLaunchKernel") == calls
+
+
+@pytest.mark.parametrize("rows", [1, 8, 1001])
+def test_bits_beside_page_locked_values_are_page_locked(rows: int) -> None:
+    kind = CUDA_HOST
+    valid = np.arange(rows) % 3 > 0
+    expected = pa.array(ad.to_arrow(np.arange(rows), validity=valid))
+    tensor = on_device(np.arange(rows), kind)
+    with ad.track_copies() as log:
+        array = ad.to_arrow(tensor, validity=bools_in(kind, valid), copy=False)
+    assert [(entry.bytes, entry.why) for entry in log] == [((rows + 7) // 8, "validity packed to bits")]
+    assert array.device.type == kind
+    assert back(array).equals(expected)
+    # A kernel writes the bits; whoever waits for the event reads them where they are.
+    with exported(array) as struct:
+        bitmap, event = next(buffers_of(struct.array)), event_of(struct)
+        assert bitmap is not None
+        if event:
+            with driver.current(0):
+                driver.call("cuEventSynchronize", driver.Handle(event))
+        assert ctypes.string_at(bitmap, (rows + 7) // 8) == np.packbits(valid, bitorder="little").tobytes()
+
+
+def lists_of(values: pa.Array, metadata: dict[str, str] | None = None) -> tuple[pa.Array, pa.Field]:
+    kind = pa.list_(pa.field("item", values.type, metadata=metadata), 3)
+    return pa.FixedSizeListArray.from_arrays(values, type=kind), pa.field("", kind)
+
+
+@pytest.mark.parametrize("shape", [(50,), (50, 3)])
+def test_rows_that_are_split_and_their_bits_are_on_the_device(shape: tuple[int, ...]) -> None:
+    """Kernels write columns of their own memory, and the bits beside them."""
+    kind = CUDA_HOST
+    matrix = ad.to_tensor(DeviceArray(lists_of(pa.array(np.arange(150)))[0], kind).give())
+    valid = (np.arange(np.prod(shape)) % 3 > 0).reshape(shape)
+    if len(shape) == 1:
+        told = bools_in(kind, valid)
+    else:
+        lists, field = lists_of(pa.array(valid.ravel().astype("i1")), BOOL8)
+        told = ad.to_tensor(DeviceArray(lists, kind, field=field).give())
+    assert (told.dtype, told.shape, matrix.device.type) == ("bool", shape, kind)
+    names = ["a", "b", "c"]
+    batch = ad.to_arrow(matrix, names=names, validity=told)
+    assert batch.device.type == 2
+    expected = ad.to_arrow(np.arange(150).reshape(50, 3), names=names, validity=valid)
+    assert pa.array(batch.to_device("cpu")).equals(pa.array(expected))
+    array = ad.to_arrow(matrix, validity=bools_in(kind, valid.ravel()[:50]))
+    assert array.device.type == kind
+    assert back(array).is_valid().to_pylist() == valid.ravel()[:50].tolist()
 
 
 def test_a_validity_that_does_not_fit_is_refused() -> None:

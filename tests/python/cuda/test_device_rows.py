@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from device_arrow import CUDA_HOST, CUDA_MANAGED, DeviceArray
+from test_device_row_validity import bools_in
 from test_device_strided import back, placed
 
 VALUES = np.arange(12, dtype="float32")
@@ -82,9 +83,16 @@ def test_of_memory_that_the_host_reads(kind: int) -> None:
     def on(array: Any) -> ad.Tensor:
         return ad.to_tensor(DeviceArray(pa.array(array), kind).give())
 
-    made = ad.Ragged(on(VALUES), on(np.array(ENDS, "int32")))
+    values, offsets = on(VALUES), on(np.array(ENDS, "int32"))
+    made = ad.Ragged(values, offsets)
     assert made.device.type == kind
     assert back(ad.to_arrow(made)).equals(pa.array(ad.Ragged(VALUES, np.array(ENDS, "int32"))))
+    made = ad.Ragged(values, offsets, validity=bools_in(kind, VALID))
+    if kind == CUDA_MANAGED:
+        with pytest.raises(BufferError, match=r"validity packed.*to_device"):
+            ad.to_arrow(made)
+    else:
+        assert back(ad.to_arrow(made)).is_valid().to_pylist() == VALID.tolist()
 
 
 WRONG: list[dict[str, list[int]]] = [

@@ -180,20 +180,6 @@ def test_memory_that_the_host_reaches_is_split_on_the_device(kind: int) -> None:
     assert back(batch).equals(pa.array(ad.to_arrow(rows, names=["a", "b", "c"])))
 
 
-@pytest.mark.parametrize("shape", [(50,), (50, 3)])
-@pytest.mark.parametrize("kind", [CUDA_HOST, CUDA_MANAGED])
-def test_validity_beside_memory_that_the_host_reaches_is_refused(
-    kind: int, shape: tuple[int, ...], pool: fakes.Pool
-) -> None:
-    """Before the values are split into memory of the device, which the validity is in."""
-    column = pa.FixedSizeListArray.from_arrays(pa.array(values((150,), "int32")), 3)
-    matrix = ad.to_tensor(DeviceArray(column, kind).give())
-    calls = driver.calls("cuLaunchKernel")
-    with pytest.raises(BufferError, match=r"validity packed"):
-        ad.to_arrow(matrix, names=["a", "b", "c"], validity=placed(pool, values(shape, "bool")))
-    assert driver.calls("cuLaunchKernel") == calls
-
-
 def test_codes_that_are_split_are_trusted_as_they_were(host_waits: Any) -> None:
     """Codes of an array are checked, or read-only ever since: nobody compares their copies with the dictionary."""
     codes = pa.array(["x", "y", "z", "x", "z", "y"]).dictionary_encode()
