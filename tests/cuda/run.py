@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -110,27 +111,32 @@ def complaints(log: Path) -> list[str]:
 
 
 def run_rust(tests: list[tuple[str, str]], schedule: str, skip: int | None) -> Outcome:
-    failures = []
-    for program, name in tests:
-        with tempfile.TemporaryDirectory() as folder:
-            log = Path(folder) / "log"
-            command = [program, name, "--exact", "--ignored", "--nocapture"]
-            try:
-                ran = subprocess.run(
-                    command,
-                    env=environment(schedule, log, skip),
-                    capture_output=True,
-                    text=True,
-                    timeout=TIMEOUT,
-                    check=False,
-                )
-                found = complaints(log)
-                said = "" if ran.returncode == 0 else (ran.stdout + ran.stderr)[-2000:]
-            except subprocess.TimeoutExpired:
-                found, said, ran = [], f"no end within {TIMEOUT} s", None
-        if found or ran is None or ran.returncode:
-            failures.append(f"{name} [{schedule}]\n" + "\n".join([*found[:5], said]).rstrip())
-    return Outcome(failures, len(tests))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        failures = pool.map(lambda test: failure_of(*test, schedule, skip), tests)
+    return Outcome([failure for failure in failures if failure], len(tests))
+
+
+def failure_of(program: str, name: str, schedule: str, skip: int | None) -> str | None:
+    """Why a test of a program fails, which runs alone in its process."""
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log"
+        command = [program, name, "--exact", "--ignored", "--nocapture"]
+        try:
+            ran = subprocess.run(
+                command,
+                env=environment(schedule, log, skip),
+                capture_output=True,
+                text=True,
+                timeout=TIMEOUT,
+                check=False,
+            )
+            found = complaints(log)
+            said = "" if ran.returncode == 0 else (ran.stdout + ran.stderr)[-2000:]
+        except subprocess.TimeoutExpired:
+            found, said, ran = [], f"no end within {TIMEOUT} s", None
+    if found or ran is None or ran.returncode:
+        return f"{name} [{schedule}]\n" + "\n".join([*found[:5], said]).rstrip()
+    return None
 
 
 def run_python(

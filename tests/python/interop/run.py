@@ -2,9 +2,10 @@
 
     python tests/python/interop/run.py [--light | --heavy | --only a,b] [--wheel FILE] [--write]
 
-An environment is made once, and again when its requirements change; the wheel is installed again when it changed. With
-`--write` the findings are written to `results/` and the document is generated from them; without it, findings that
-differ from those written down are a failure.
+An environment is made once, and again when its requirements change; the wheel is installed again when it changed.
+Several environments are made and used at a time; what one of them says is shown when it is done. With `--write` the
+findings are written to `results/` and the document is generated from them; without it, findings that differ from those
+written down are a failure.
 """
 
 from __future__ import annotations
@@ -16,8 +17,12 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
+from typing import IO
 
 sys.path.insert(0, str(Path(__file__).parent))
 import document
@@ -78,7 +83,7 @@ def digest(*files: Path) -> str:
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
-def prepare(library: matrix.Library, wheel: Path) -> Path:
+def prepare(library: matrix.Library, wheel: Path, log: IO[str]) -> Path:
     """The interpreter of a library's environment, which has its requirements and this wheel."""
     requirements = REQUIREMENTS / f"{library.environment}.txt"
     prefix = ENVIRONMENTS / library.environment
@@ -89,47 +94,86 @@ def prepare(library: matrix.Library, wheel: Path) -> Path:
     had = stamp.read_text().split() if stamp.exists() else []
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     if had[:2] != wanted:
-        print(f"making {prefix.relative_to(ROOT)}", flush=True)
+        print(f"making {prefix.relative_to(ROOT)}", file=log, flush=True)
         stamp.unlink(missing_ok=True)
-        run([base, "-m", "venv", "--clear", str(prefix)])
+        run([base, "-m", "venv", "--clear", str(prefix)], log)
         install = [*pip, "--requirement", str(requirements), "pytest", "numpy"]
         try:
-            run(install)
+            run(install, log)
         except NotMade as why:
             # An index may be out of reach for a moment; pip goes on from what it has.
-            print(f"once more: {why}", flush=True)
-            run(install)
+            print(f"once more: {why}", file=log, flush=True)
+            run(install, log)
         had = []
     if had[2:] != [digest(wheel)]:
-        run([*pip, "--force-reinstall", "--no-deps", str(wheel)])
+        run([*pip, "--force-reinstall", "--no-deps", str(wheel)], log)
         stamp.write_text("\n".join([*wanted, digest(wheel)]))
     return python
 
 
-def run(command: list[str]) -> None:
+def run(command: list[str], log: IO[str]) -> None:
     """Runs a command; where it fails, raises `NotMade` with the last line of its errors."""
-    done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
-    sys.stderr.write(done.stderr)
+    done = subprocess.run(command, stdout=log, stderr=subprocess.PIPE, text=True)
+    print(done.stderr, end="", file=log, flush=True)
     if done.returncode:
         said = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
         free = shutil.disk_usage(ROOT).free / 2**30
         raise NotMade(f"{' '.join(command[1:4])}: {said[0]} ({free:.1f} GiB of disk free)")
 
 
-def test(library: matrix.Library, python: Path, *, write: bool, timeout: int, more: list[str]) -> str:
+def test(library: matrix.Library, python: Path, arguments: argparse.Namespace, log: IO[str]) -> str:
     """Runs the tests of one library in a process of their own; what came of it."""
     prefix = str(python.parent.parent)
     variables = {name: value.replace("{prefix}", prefix) for name, value in library.env.items()}
     # The distribution that was installed is tested, not the sources.
     variables |= {"PYTHONNOUSERSITE": "1", "PYTHONPATH": "", "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [str(python), "-m", "pytest", "--quiet", str(library.file), "--library", library.name, *more]
-    if write:
+    command = [str(python), "-m", "pytest", "--quiet", str(library.file), "--library", library.name]
+    command += arguments.pytest
+    if arguments.write:
         command.append("--write-results")
     try:
-        code = subprocess.run(command, cwd=matrix.HERE, env=os.environ | variables, timeout=timeout).returncode
+        ran = subprocess.run(
+            command,
+            cwd=matrix.HERE,
+            env=os.environ | variables,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            timeout=arguments.timeout,
+        )
     except subprocess.TimeoutExpired:
-        return f"failed: not done after {timeout} s"
-    return "passed" if code == 0 else f"failed: exit status {code}"
+        return f"failed: not done after {arguments.timeout} s"
+    return "passed" if ran.returncode == 0 else f"failed: exit status {ran.returncode}"
+
+
+def tested(library: matrix.Library, wheel: Path, arguments: argparse.Namespace, log: IO[str]) -> str:
+    """What came of a library, and how long it took."""
+    start = time.monotonic()
+    print(f"\n== {library.title} ({library.name})", file=log, flush=True)
+    try:
+        if library.why_not:
+            raise LeftOut(library.why_not)
+        outcome = test(library, prepare(library, wheel, log), arguments, log)
+    except LeftOut as why:
+        outcome = f"LEFT OUT: {why}"
+    except NotMade as error:
+        outcome = f"failed: the environment could not be made ({error})"
+    return f"{outcome} ({time.monotonic() - start:.0f} s)"
+
+
+def in_one_environment(
+    libraries: list[matrix.Library], wheel: Path, arguments: argparse.Namespace
+) -> tuple[dict[str, str], str]:
+    """What came of libraries one after another, and what was said meanwhile."""
+    with tempfile.TemporaryFile("w+") as log:
+        outcomes = {library.name: tested(library, wheel, arguments, log) for library in libraries}
+        log.seek(0)
+        return outcomes, log.read()
+
+
+def by_environment(libraries: list[matrix.Library]) -> Iterator[list[matrix.Library]]:
+    """The libraries of each environment."""
+    for environment in dict.fromkeys(library.environment for library in libraries):
+        yield [library for library in libraries if library.environment == environment]
 
 
 def chosen(arguments: argparse.Namespace) -> list[matrix.Library]:
@@ -170,20 +214,15 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     arguments = parse()
     wheel = find_wheel(arguments.wheel)
-    outcomes = {}
-    for library in chosen(arguments):
-        start = time.monotonic()
-        print(f"\n== {library.title} ({library.name})", flush=True)
-        try:
-            if library.why_not:
-                raise LeftOut(library.why_not)
-            python = prepare(library, wheel)
-            outcome = test(library, python, write=arguments.write, timeout=arguments.timeout, more=arguments.pytest)
-        except LeftOut as why:
-            outcome = f"LEFT OUT: {why}"
-        except NotMade as error:
-            outcome = f"failed: the environment could not be made ({error})"
-        outcomes[library.name] = f"{outcome} ({time.monotonic() - start:.0f} s)"
+    libraries = chosen(arguments)
+    outcomes = dict.fromkeys((library.name for library in libraries), "")
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        groups = by_environment(libraries)
+        started = [pool.submit(in_one_environment, group, wheel, arguments) for group in groups]
+        for done in as_completed(started):
+            found, said = done.result()
+            print(said, end="", flush=True)
+            outcomes |= found
     if arguments.write:
         document.write()
     print("\n" + "\n".join(f"{name:20} {outcome}" for name, outcome in outcomes.items()))
