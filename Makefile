@@ -33,8 +33,14 @@ STAMPS := $(VENV)/stamps
 REQUIREMENTS := python/requirements
 LINTED_PYTHON := python tests/python tests/peers tests/cuda tests/gpu tests/ptx fuzz/corpus.py fuzz/coverage.py $(wildcard examples benches) .ci
 
-# Extension modules that link the crate, with lock files of their own; tests/python/extensions builds and tests them.
-EXTENSIONS := examples/pyclass $(dir $(wildcard tests/python/extensions/*/Cargo.toml))
+# Extension modules that link the crate, with lock files of their own, which have the versions of the workspace's, so that what was built for
+# one is used for the other; tests/python/extensions builds and tests them. One is the source of `guest` with another PyO3.
+EXTENSIONS := examples/pyclass $(filter-out %/guest_pyo3_0_29/,$(dir $(wildcard tests/python/extensions/*/Cargo.toml)))
+
+# What tests/polars asks of polars-core. With the same features polars is built once for its tests, and for the crate's own.
+POLARS_FEATURES = $(shell $(BIN)/python -c 'import tomllib; \
+	asked = tomllib.load(open("tests/polars/Cargo.toml", "rb"))["dependencies"]["polars-core"]["features"]; \
+	print(",".join("polars-core/" + feature for feature in asked))')
 
 # Programs over crates that take minutes to build, with lock files of their own. No CI runs them: `make examples` does.
 EXAMPLE_CRATES := candle datafusion polars-lazy
@@ -161,7 +167,7 @@ BENCH_SETS := bench $(if $(filter full,$(INTEROP)),bench-heavy)
 DEMO_SETS := demo $(if $(filter torch,$(FRAMEWORK)),demo-torch)
 
 .PHONY: help demo examples test test-rust test-polars test-python test-cuda test-ptx ptx cubins test-simulated-cuda simulated-cuda prove-waits cuda-times gpu-bundle peers interop
-.PHONY: test-free-threaded soak asan asan-rust asan-python slices asan-slice tsan tsan-slice miri miri-slice miri-toolchain miri-stacked miri-tree aarch64-tools aarch64-slice campaign test-aarch64 test-aarch64-wheel test-windows test-musl check-platforms fuzz fuzz-corpus fuzz-coverage lint public-api check-versions audit bench wheel reproducible release release-native release-musl clean
+.PHONY: test-free-threaded soak asan asan-rust asan-python slices asan-slice tsan tsan-slice miri miri-slice miri-toolchain miri-stacked miri-tree aarch64-tools aarch64-slice campaign test-aarch64 test-aarch64-wheel test-windows test-musl check-platforms fuzz fuzz-corpus fuzz-coverage lint lint-rust public-api check-versions audit bench wheel reproducible release release-native release-musl clean
 # Two installs into one environment at once would break it.
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -216,24 +222,26 @@ test: test-rust
 	@$(MAKE) --no-print-directory peers
 	@$(MAKE) --no-print-directory interop INTEROP=light
 
+# With the stable ABI, as the extension modules have PyO3, so that it is built once.
 test-rust: $(STAMPS)/venv test-simulated-cuda
-	cargo test $(CARGO_FLAGS) --package arrow-dlpack --features async
 	@libs='$(LIBPYTHON)'; if [ -n "$$libs" ]; then \
 		set -x; \
-		LD_LIBRARY_PATH="$$libs:$$LD_LIBRARY_PATH" cargo test $(CARGO_FLAGS) --package arrow-dlpack --features python --lib; \
+		LD_LIBRARY_PATH="$$libs:$$LD_LIBRARY_PATH" cargo test $(CARGO_FLAGS) --package arrow-dlpack --features async,python,pyo3/abi3-py311; \
 	else \
 		echo 'LEFT OUT: Rust unit tests of the feature python (this Python has no shared library to link)'; \
+		set -x; \
+		cargo test $(CARGO_FLAGS) --package arrow-dlpack --features async; \
 	fi
 
 test-simulated-cuda:
 	cargo test $(CARGO_FLAGS) --package simulated-cuda
 
-# Polars is built for these alone: with every dtype for the tests, and with no more than the feature asks for in the examples.
-test-polars:
-	cargo test --locked --manifest-path tests/polars/Cargo.toml --target-dir $(CARGO_TARGET)/polars
-	cargo test $(CARGO_FLAGS) --package arrow-dlpack --features polars,ndarray --doc -- polars ndarray
-	cargo run $(CARGO_FLAGS) --package arrow-dlpack --features polars,ndarray --example 05-polars
-	cargo run $(CARGO_FLAGS) --package arrow-dlpack --features polars,ndarray --example 06-ndarray
+# Polars is built for these alone, with every dtype. That no more is needed than the feature asks for, `make lint` sees.
+test-polars: $(STAMPS)/venv
+	cargo test --locked --manifest-path tests/polars/Cargo.toml --target-dir $(CARGO_TARGET)
+	cargo test $(CARGO_FLAGS) --package arrow-dlpack --features polars,ndarray,$(POLARS_FEATURES) --doc -- polars ndarray
+	cargo run $(CARGO_FLAGS) --package arrow-dlpack --features polars,ndarray,$(POLARS_FEATURES) --example 05-polars
+	cargo run $(CARGO_FLAGS) --package arrow-dlpack --features polars,ndarray,$(POLARS_FEATURES) --example 06-ndarray
 
 # Each asserts its results. In debug and without debug information, in a folder of their own that can be removed afterwards.
 examples:
@@ -480,25 +488,28 @@ fuzz-coverage:
 $(FUZZ_TOOLS)/bin/cargo-fuzz:
 	cargo install cargo-fuzz --locked --version $(FUZZ_VERSION) --root $(FUZZ_TOOLS)
 
-lint: $(STAMPS)/installed $(STAMPS)/lint
+# Needs no wheel, which is linked on one core for minutes: .ci/run does both at once.
+lint-rust: $(STAMPS)/venv
 	cargo fmt --all --check
 	cargo fmt --check --manifest-path tests/polars/Cargo.toml
-	cargo clippy $(CARGO_FLAGS) --package arrow-dlpack --package simulated-cuda --all-targets -- -D warnings
+	cargo clippy $(CARGO_FLAGS) --package arrow-dlpack --lib -- -D warnings
 	cargo clippy $(CARGO_FLAGS) --workspace --all-targets --all-features -- -D warnings
 	for manifest in $(EXAMPLE_MANIFESTS); do cargo fmt --check --manifest-path $$manifest || exit 1; done
 	for crate in $(EXTENSIONS); do \
 		cargo fmt --manifest-path $$crate/Cargo.toml --check && \
 		cargo clippy --locked --manifest-path $$crate/Cargo.toml --target-dir $(CARGO_TARGET) --all-targets -- -D warnings || exit 1; \
 	done
-	cargo clippy --locked --manifest-path fuzz/Cargo.toml --target-dir $(CARGO_TARGET)/fuzz-lint --all-targets -- -D warnings
+	cargo clippy --locked --manifest-path fuzz/Cargo.toml --target-dir $(CARGO_TARGET) --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc $(CARGO_FLAGS) --workspace --all-features --no-deps
+	-@$(MAKE) --no-print-directory $(PUBLIC_API_TOOLS)/bin/cargo-public-api
+	$(BIN)/python .ci/public_api.py $(PUBLIC_API_TOOLS)/bin/cargo-public-api
+
+lint: lint-rust $(STAMPS)/installed $(STAMPS)/lint
 	$(BIN)/ruff check --no-cache $(LINTED_PYTHON)
 	$(BIN)/ruff format --check $(LINTED_PYTHON)
 	$(BIN)/mypy --config-file python/pyproject.toml python/arrow_dlpack tests/python/typing_sample.py
 	$(BIN)/python -m mypy.stubtest arrow_dlpack --mypy-config-file python/pyproject.toml --allowlist python/stubtest-allowlist.txt
 	$(BIN)/python .ci/dependencies.py
-	-@$(MAKE) --no-print-directory $(PUBLIC_API_TOOLS)/bin/cargo-public-api
-	$(BIN)/python .ci/public_api.py $(PUBLIC_API_TOOLS)/bin/cargo-public-api
 
 # Read the diff before you commit it: a line that goes is a break for whoever calls it.
 public-api: $(PUBLIC_API_TOOLS)/bin/cargo-public-api $(STAMPS)/venv

@@ -50,9 +50,13 @@ fn parquet_to_tensors() {
     writer.write(&batch).unwrap();
     writer.close().unwrap();
 
+    // With the features of this test: cargo has built the library with them already.
+    let has = [("async", cfg!(feature = "async")), ("python", cfg!(feature = "python"))];
+    let features: Vec<_> = has.iter().filter(|(_, has)| *has).map(|(feature, _)| *feature).collect();
     let run = |path: &Path| {
         let mut command = Command::new(env!("CARGO"));
-        command.args(["run", "--quiet", "--example", "parquet_to_tensors", "--"]).arg(path);
+        command.args(["run", "--quiet", "--features", &features.join(","), "--example", "parquet_to_tensors", "--"]);
+        command.arg(path);
         command.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap()
     };
     let ran = run(&path);

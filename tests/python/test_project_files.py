@@ -96,11 +96,38 @@ def test_one_line_length():
     assert f"max_line_length = {length}" in read(ROOT / ".editorconfig")
 
 
+def locked(path: Path) -> dict[str, set[str]]:
+    """The versions of each crate in a lock file."""
+    versions: dict[str, set[str]] = {}
+    for package in tomllib.loads(read(path))["package"]:
+        versions.setdefault(package["name"], set()).add(package["version"])
+    return versions
+
+
+# Packages with lock files of their own that CI builds.
+BUILT_BESIDE = [
+    *(ROOT / folder / "Cargo.toml" for folder in ("fuzz", "tests/polars", "examples/pyclass")),
+    *sorted(ROOT.glob("tests/python/extensions/*/Cargo.toml")),
+]
+
+
+@pytest.mark.parametrize("manifest", BUILT_BESIDE, ids=named)
+def test_what_the_workspace_has_built_is_used_again(manifest: Path):
+    """The same versions and the same profile: else cargo would build each crate once more."""
+    workspace, own = locked(ROOT / "Cargo.lock"), locked(manifest.with_name("Cargo.lock"))
+    other = {name for name in own.keys() & workspace.keys() if not own[name] <= workspace[name]}
+    of_another_pyo3 = {name for name in own if name.startswith("pyo3")} if "pyo3_0_29" in str(manifest) else set()
+    assert other == of_another_pyo3, "copy Cargo.lock of the workspace there, and run cargo metadata"
+    profile = tomllib.loads(read(manifest))["profile"]["dev"]
+    expected = tomllib.loads(read(ROOT / "Cargo.toml"))["profile"]["dev"]
+    assert profile["debug"] == profile["package"]["arrow-dlpack"]["debug"] == expected["debug"]
+    assert profile["package"]["*"] == expected["package"]["*"]
+
+
 def test_one_version():
     version = tomllib.loads(read(ROOT / "Cargo.toml"))["workspace"]["package"]["version"]
-    for lock in ("Cargo.lock", "fuzz/Cargo.lock"):
-        packages = tomllib.loads(read(ROOT / lock))["package"]
-        assert {package["version"] for package in packages if package["name"] == "arrow-dlpack"} == {version}, lock
+    for lock in (ROOT / "Cargo.lock", *(manifest.with_name("Cargo.lock") for manifest in BUILT_BESIDE)):
+        assert locked(lock)["arrow-dlpack"] == {version}, lock
     # Until the first release the changelog has no version of its own.
     headings = re.findall(r"^## \[(.+?)\]", read(ROOT / "CHANGELOG.md"), re.MULTILINE)
     assert headings[0] == "Unreleased"
