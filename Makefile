@@ -167,7 +167,7 @@ BENCH_SETS := bench $(if $(filter full,$(INTEROP)),bench-heavy)
 DEMO_SETS := demo $(if $(filter torch,$(FRAMEWORK)),demo-torch)
 
 .PHONY: help demo examples test test-rust test-polars test-python test-cuda test-ptx ptx cubins test-simulated-cuda simulated-cuda prove-waits cuda-times gpu-bundle peers interop
-.PHONY: test-free-threaded soak asan asan-rust asan-python slices asan-slice tsan tsan-slice miri miri-slice miri-toolchain miri-stacked miri-tree aarch64-tools aarch64-slice campaign test-aarch64 test-aarch64-wheel test-windows test-musl check-platforms fuzz fuzz-corpus fuzz-coverage lint lint-rust public-api check-versions audit bench wheel reproducible release release-native release-musl clean
+.PHONY: test-free-threaded soak asan asan-rust asan-python slices asan-slice tsan tsan-slice miri miri-slice miri-toolchain miri-stacked miri-tree aarch64-tools aarch64-slice campaign test-aarch64 test-aarch64-wheel test-windows test-musl check-platforms fuzz fuzz-corpus fuzz-coverage lint lint-rust lint-beside-wheel public-api check-versions audit bench wheel reproducible release release-native release-musl clean
 # Two installs into one environment at once would break it.
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -488,7 +488,6 @@ fuzz-coverage:
 $(FUZZ_TOOLS)/bin/cargo-fuzz:
 	cargo install cargo-fuzz --locked --version $(FUZZ_VERSION) --root $(FUZZ_TOOLS)
 
-# Needs no wheel, which is linked on one core for minutes: .ci/run does both at once.
 lint-rust: $(STAMPS)/venv
 	cargo fmt --all --check
 	cargo fmt --check --manifest-path tests/polars/Cargo.toml
@@ -504,7 +503,14 @@ lint-rust: $(STAMPS)/venv
 	-@$(MAKE) --no-print-directory $(PUBLIC_API_TOOLS)/bin/cargo-public-api
 	$(BIN)/python .ci/public_api.py $(PUBLIC_API_TOOLS)/bin/cargo-public-api
 
-lint: lint-rust $(STAMPS)/installed $(STAMPS)/lint
+# Most of the time that the wheel takes, one core compiles and links it: the others check the Rust code meanwhile.
+lint-beside-wheel: $(STAMPS)/build
+	@mkdir -p $(CARGO_TARGET); \
+	$(MAKE) --no-print-directory $(STAMPS)/wheel >$(CARGO_TARGET)/wheel.log 2>&1 & wheel=$$!; \
+	$(MAKE) --no-print-directory lint-rust || { kill $$wheel; exit 1; }; \
+	wait $$wheel || { cat $(CARGO_TARGET)/wheel.log; exit 1; }
+
+lint: lint-beside-wheel $(STAMPS)/installed $(STAMPS)/lint
 	$(BIN)/ruff check --no-cache $(LINTED_PYTHON)
 	$(BIN)/ruff format --check $(LINTED_PYTHON)
 	$(BIN)/mypy --config-file python/pyproject.toml python/arrow_dlpack tests/python/typing_sample.py
