@@ -209,7 +209,8 @@ impl Tensor {
     /// Returns the same memory under another device that reaches it: written host-visible memory is also the CPU's, and
     /// managed memory is each device's.
     pub(crate) fn relabelled(&self, device: Device) -> Self {
-        Self { device, readiness: self.readiness.clone().filter(|_| !device.is_cpu()), ..self.clone() }
+        let readiness = self.readiness.as_ref().filter(|_| !device.is_cpu());
+        Self { device, readiness: readiness.map(|readiness| readiness.relabelled(device)), ..self.clone() }
     }
 
     /// Marks the memory as lent: others may write to it at any time, whatever its flags say. A producer that lends its

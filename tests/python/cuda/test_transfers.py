@@ -193,6 +193,15 @@ def test_the_same_device_is_the_same_object() -> None:
     assert pinned.to_device("cuda_host") is pinned
 
 
+def test_managed_memory_of_a_device_is_that_device_s_as_an_array_too() -> None:
+    tensor = ad.to_tensor(DeviceArray(pa.array([1.0, 2.0, 3.0]), CUDA_MANAGED).give()).to_device("cuda")
+    valid = ad.to_tensor(DeviceArray(pa.array([True, False, True])).give())
+    assert tensor.device == ad.Device("cuda")
+    for array, expected in ((ad.to_arrow(tensor), [1, 2, 3]), (ad.to_arrow(tensor, validity=valid), [1, None, 3])):
+        assert array.device == ad.Device("cuda")
+        assert pa.array(array.to_device("cpu")).to_pylist() == expected
+
+
 def test_the_host_reads_page_locked_memory_where_it_is(host_waits: Any) -> None:
     array = ad.from_arrow(DeviceArray(pa.array([1, 2, 3]), CUDA_HOST).give())
     with exported(array) as struct:
