@@ -38,9 +38,9 @@ LINTED_PYTHON := python tests/python tests/peers tests/cuda tests/gpu tests/ptx 
 EXTENSIONS := examples/pyclass $(filter-out %/guest_pyo3_0_29/,$(dir $(wildcard tests/python/extensions/*/Cargo.toml)))
 
 # What tests/polars asks of polars-core. With the same features polars is built once for its tests, and for the crate's own.
-POLARS_FEATURES = $(shell $(BIN)/python -c 'import tomllib; \
+POLARS_FEATURES = $(or $(shell $(BIN)/python -c 'import tomllib; \
 	asked = tomllib.load(open("tests/polars/Cargo.toml", "rb"))["dependencies"]["polars-core"]["features"]; \
-	print(",".join("polars-core/" + feature for feature in asked))')
+	print(",".join("polars-core/" + feature for feature in asked))'),$(error tests/polars/Cargo.toml asks for no features of polars-core))
 
 # Programs over crates that take minutes to build, with lock files of their own. No CI runs them: `make examples` does.
 EXAMPLE_CRATES := candle datafusion polars-lazy
@@ -491,7 +491,7 @@ $(FUZZ_TOOLS)/bin/cargo-fuzz:
 lint-rust: $(STAMPS)/venv
 	cargo fmt --all --check
 	cargo fmt --check --manifest-path tests/polars/Cargo.toml
-	cargo clippy $(CARGO_FLAGS) --package arrow-dlpack --lib -- -D warnings
+	cargo clippy $(CARGO_FLAGS) --package arrow-dlpack --all-targets -- -D warnings
 	cargo clippy $(CARGO_FLAGS) --workspace --all-targets --all-features -- -D warnings
 	for manifest in $(EXAMPLE_MANIFESTS); do cargo fmt --check --manifest-path $$manifest || exit 1; done
 	for crate in $(EXTENSIONS); do \
@@ -507,7 +507,8 @@ lint-rust: $(STAMPS)/venv
 lint-beside-wheel: $(STAMPS)/build
 	@mkdir -p $(CARGO_TARGET); \
 	$(MAKE) --no-print-directory $(STAMPS)/wheel >$(CARGO_TARGET)/wheel.log 2>&1 & wheel=$$!; \
-	$(MAKE) --no-print-directory lint-rust || { kill $$wheel; exit 1; }; \
+	trap 'kill $$wheel 2>/dev/null; wait $$wheel; exit 1' INT TERM; \
+	$(MAKE) --no-print-directory lint-rust || { kill $$wheel 2>/dev/null; wait $$wheel; exit 1; }; \
 	wait $$wheel || { cat $(CARGO_TARGET)/wheel.log; exit 1; }
 
 lint: lint-beside-wheel $(STAMPS)/installed $(STAMPS)/lint

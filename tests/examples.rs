@@ -50,8 +50,8 @@ fn parquet_to_tensors() {
     writer.write(&batch).unwrap();
     writer.close().unwrap();
 
-    // With the features of this test: cargo has built the library with them already.
-    let has = [("async", cfg!(feature = "async")), ("python", cfg!(feature = "python"))];
+    // As `make test-rust` has built the library.
+    let has = [("async", cfg!(feature = "async")), ("python,pyo3/abi3-py311", cfg!(feature = "python"))];
     let features: Vec<_> = has.iter().filter(|(_, has)| *has).map(|(feature, _)| *feature).collect();
     let run = |path: &Path| {
         let mut command = Command::new(env!("CARGO"));

@@ -113,7 +113,12 @@ def complaints(log: Path) -> list[str]:
 def run_rust(tests: list[tuple[str, str]], schedule: str, skip: int | None) -> Outcome:
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         failures = pool.map(lambda test: failure_of(*test, schedule, skip), tests)
-    return Outcome([failure for failure in failures if failure], len(tests))
+        try:
+            found = [failure for failure in failures if failure]
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return Outcome(found, len(tests))
 
 
 def failure_of(program: str, name: str, schedule: str, skip: int | None) -> str | None:

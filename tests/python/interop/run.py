@@ -31,6 +31,8 @@ import matrix
 ROOT = matrix.HERE.parents[2]
 REQUIREMENTS = ROOT / "python" / "requirements" / "interop"
 ENVIRONMENTS = ROOT / ".venv" / "interop"
+# Environments at a time: each has the threads of its library.
+MOST = 4
 
 
 class LeftOut(Exception):
@@ -164,7 +166,8 @@ def in_one_environment(
     libraries: list[matrix.Library], wheel: Path, arguments: argparse.Namespace
 ) -> tuple[dict[str, str], str]:
     """What came of libraries one after another, and what was said meanwhile."""
-    with tempfile.TemporaryFile("w+") as log:
+    print(f"testing {', '.join(library.name for library in libraries)}", flush=True)
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
         outcomes = {library.name: tested(library, wheel, arguments, log) for library in libraries}
         log.seek(0)
         return outcomes, log.read()
@@ -216,13 +219,17 @@ def main() -> None:
     wheel = find_wheel(arguments.wheel)
     libraries = chosen(arguments)
     outcomes = dict.fromkeys((library.name for library in libraries), "")
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(min(os.cpu_count() or 1, MOST)) as pool:
         groups = by_environment(libraries)
         started = [pool.submit(in_one_environment, group, wheel, arguments) for group in groups]
-        for done in as_completed(started):
-            found, said = done.result()
-            print(said, end="", flush=True)
-            outcomes |= found
+        try:
+            for done in as_completed(started):
+                found, said = done.result()
+                print(said, end="", flush=True)
+                outcomes |= found
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
     if arguments.write:
         document.write()
     print("\n" + "\n".join(f"{name:20} {outcome}" for name, outcome in outcomes.items()))
