@@ -293,9 +293,13 @@ pub(crate) fn pack_bits(readiness: &Readiness, columns: &[usize], count: usize, 
     };
     let started = columns.iter().try_for_each(&mut pack);
     let used = readiness.used_by(&current, stream);
-    started.and(used)?;
-    let made = written(device, &current, stream, Wait::KernelWritten)?;
-    Ok(PackedBits { start: host_address(first)?, pitch, owner: buffer.owner(&made), readiness: made })
+    match started.and(used).and_then(|()| written(device, &current, stream, Wait::KernelWritten)) {
+        Ok(made) => Ok(PackedBits { start: host_address(first)?, pitch, owner: buffer.owner(&made), readiness: made }),
+        Err(error) => {
+            buffer.leave(&current, stream);
+            Err(error)
+        }
+    }
 }
 
 /// Our memory for packed bits.
@@ -316,6 +320,16 @@ impl BitsBuffer {
         match self {
             Self::Device(buffer) => Ok(buffer.start()),
             Self::PageLocked(buffer) => device_address(buffer.start().addr()),
+        }
+    }
+
+    /// Gives the memory back after an error, when kernels may write it still.
+    fn leave(self, current: &Current, stream: Stream) {
+        // Memory of the device is freed in the order of the stream. If nobody knows when the kernels end, page-locked memory is left to them.
+        if let Self::PageLocked(buffer) = self
+            && stream_order::settle(current, stream).is_err()
+        {
+            std::mem::forget(buffer);
         }
     }
 

@@ -24,7 +24,6 @@ use crate::copy_log::{self, Copied};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::dlpack::DLDeviceType;
-
 use crate::spec::{CopyMode, Element, Nulls, Options, Spec, TensorField};
 
 /// Where data is, and what does the steps of a plan there.

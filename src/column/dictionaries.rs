@@ -6,21 +6,22 @@ use arrow_array::ArrayRef;
 use arrow_schema::Field;
 use smallvec::SmallVec;
 
+use crate::alloc::fallible;
 use crate::arrow::DeviceArray;
 use crate::convert::ColumnChunk;
 use crate::error::{Error, Remedy, Result};
 use crate::spec::Spec;
 use crate::transfer::array_to_read;
 
-/// Returns the chunks whose dictionaries have to be looked at: of those with rows, or the first one if none has any. Of neighbours that share
-/// the memory of a dictionary, and of those that share the first one's, one is enough.
+/// Returns the chunks whose dictionaries have to be compared, of those with elements; the first chunk if none has any. Skips a chunk whose
+/// dictionary shares memory with that of the first chunk, or of the last one kept.
 fn different<'b, 'a: 'b>(chunks: impl IntoIterator<Item = &'b ColumnChunk<'a>>) -> SmallVec<[&'b ColumnChunk<'a>; 1]> {
     let mut found: SmallVec<[&'b ColumnChunk<'a>; 1]> = SmallVec::new();
     for chunk in chunks {
         match found.as_mut_slice() {
-            // Without rows, it may have any dictionary.
-            [first] if first.leaf.rows == 0 => *first = if chunk.leaf.rows > 0 { chunk } else { *first },
-            [first, ..] if chunk.leaf.rows == 0 || first.leaf.shares_dictionary(&chunk.leaf) => {}
+            // Without elements, it may have any dictionary.
+            [first] if first.leaf.elements == 0 => *first = if chunk.leaf.elements > 0 { chunk } else { *first },
+            [first, ..] if chunk.leaf.elements == 0 || first.leaf.shares_dictionary(&chunk.leaf) => {}
             [.., last] if last.leaf.shares_dictionary(&chunk.leaf) => {}
             _ => found.push(chunk),
         }
@@ -51,14 +52,22 @@ pub(crate) fn shared_dictionary<'b, 'a: 'b>(
     let Some(first) = chunk.array.dictionary_of(&chunk.leaf)? else { return Ok(None) };
     if !others.is_empty() {
         let in_column = |error: Error| error.in_column(spec.field().name());
-        let values = values_of(&first).map_err(in_column)?;
+        let refused = || {
+            let reason = "the chunks have different dictionaries, so their codes mean different things";
+            Err(in_column(Error::unsupported(reason).remedy_is(Remedy::DictionaryValues)))
+        };
+        let mut dictionaries = fallible::with_room(others.len())?;
         for chunk in others {
-            let dictionary = chunk.array.dictionary_of(&chunk.leaf)?.as_ref().map(values_of).transpose();
-            if dictionary.map_err(in_column)?.is_none_or(|dictionary| dictionary.as_ref() != values.as_ref()) {
-                return Err(in_column(
-                    Error::unsupported("the chunks have different dictionaries, so their codes mean different things")
-                        .remedy_is(Remedy::DictionaryValues),
-                ));
+            match chunk.array.dictionary_of(&chunk.leaf)? {
+                // None of them is read for that.
+                Some(dictionary) if dictionary.len() == first.len() => dictionaries.push(dictionary),
+                _ => return refused(),
+            }
+        }
+        let values = values_of(&first).map_err(in_column)?;
+        for dictionary in &dictionaries {
+            if values_of(dictionary).map_err(in_column)?.as_ref() != values.as_ref() {
+                return refused();
             }
         }
     }

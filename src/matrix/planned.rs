@@ -76,7 +76,7 @@ impl<'a> PlannedMatrix<'a> {
     /// columns' own memory.
     ///
     /// # Errors
-    /// When a copy is needed and not allowed, chunks have different dictionaries, or an array breaks the Arrow format.
+    /// When a copy is needed and not allowed, chunks in host memory have different dictionaries, or an array breaks the Arrow format.
     pub(crate) fn new(
         spec: &'a MatrixSpec,
         arrays: &'a [MatrixChunk],
@@ -196,8 +196,8 @@ impl<'a> PlannedMatrix<'a> {
     /// The matrix; its last step is run by `runner`.
     ///
     /// # Errors
-    /// For a null that is refused, a value that a cast cannot take, bytes that are no booleans where no copy is allowed;
-    /// when an allocation fails.
+    /// For a null that is refused, a value that a cast cannot take, bytes that are no booleans where no copy is allowed, chunks on a device with
+    /// different dictionaries; when an allocation fails.
     pub(crate) fn run(&mut self, shared: SharedReads<'_>, runner: &Runner<'_>) -> Result<Tensor> {
         self.read_device(shared.facts)?;
         let this = &*self;

@@ -95,7 +95,6 @@ pub fn matrix_to_arrow<N: AsRef<str>>(matrix: &Tensor, names: &[N], options: &Co
     // A copy that was asked for is made by now, unless it is made of each column.
     let copy = if plan.is_some() { CopyMode::IfNeeded } else { options.copy };
     let matrix = split.as_ref().unwrap_or(matrix);
-    let bits = on_device.as_ref().map(|valid| valid.pack(rows, matrix.device())).transpose()?.flatten();
     let column = |(index, name): (usize, &N)| {
         let name = name.as_ref();
         let make = || {
@@ -105,15 +104,23 @@ pub fn matrix_to_arrow<N: AsRef<str>>(matrix: &Tensor, names: &[N], options: &Co
             let plan = Plan::to_arrow(&form, tensor.is_aligned(), has_validity, copy, placement(matrix.device()))?;
             let bitmap = validity.as_ref().and_then(|validity| validity.column(index));
             let mut column = column_node(&tensor, form, &plan, bitmap)?;
-            if let (Some(bits), Some(valid)) = (&bits, &on_device) {
-                column = column.with_device_bitmap(bits, valid.column_of(index));
-            }
             column.field = Arc::new(column.field.as_ref().clone().with_name(name));
             Ok(column)
         };
         make().map_err(|error: Error| error.in_column(name))
     };
-    let columns = names.iter().enumerate().map(column).collect::<Result<Vec<_>>>()?;
+    let mut columns = names.iter().enumerate().map(column).collect::<Result<Vec<_>>>()?;
+    let mut bits = None;
+    if let Some(valid) = on_device {
+        // Copies of columns may be elsewhere than they were.
+        let device = columns.first().and_then(|column| column.readiness.as_ref()).map(Readiness::device);
+        bits = valid.pack(rows, device.unwrap_or_else(|| matrix.device()))?;
+        if let Some(bits) = &bits {
+            let packed = columns.into_iter().enumerate();
+            let packed = packed.map(|(index, column)| column.with_device_bitmap(bits, valid.column_of(index)));
+            columns = packed.collect();
+        }
+    }
     let metadata = &options.metadata;
     let batch = batch(rows, columns, bits.map(|bits| bits.readiness), metadata, matrix.readiness())?;
     if options.types.iter().all(Option::is_none) {

@@ -40,7 +40,7 @@ pub(crate) struct UnreadChunk {
     pub bitmaps: bool,
     /// Whether values of the dictionary may be null.
     pub null_values: bool,
-    /// Whether the dictionary is other memory than those of the chunks before, so that the host has to compare them.
+    /// Whether the dictionaries of the column's chunks have to be compared.
     pub dictionary: bool,
 }
 

@@ -38,9 +38,10 @@ const DETACH_FROM: usize = 1 << 12;
 /// shapes: int32 of shape (rows, dimensions), for rows that are tensors.
 /// validity: a bool per row, True where the row is valid.
 ///
-/// All are on one device. On CUDA a kernel looks at the offsets, and this waits for what it finds.
+/// All are on one device. On CUDA a kernel looks at the offsets, and the call waits for the kernel; so does each
+/// conversion to Arrow of offsets that another library may have changed.
 ///
-/// Raises ConversionError if a row reaches beyond the values.
+/// Raises ConversionError if a row reaches beyond the values, or the parts are on several devices.
 #[pyclass(frozen, module = "arrow_dlpack")]
 #[derive(Debug)]
 pub struct Ragged {

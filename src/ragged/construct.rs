@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::kernels::{PaddedRows, measure, moved};
 use crate::stream_order::Readiness;
 use crate::tensor::{Native, Tensor};
-use crate::transfer::{Transfer, read_to_host};
+use crate::transfer::{Transfer, read_to_host, tensor_to_device, tensors_to_device};
 
 impl Ragged {
     /// Rows over these values. `offsets` are int32 or int64, one more than rows, or with `lengths` as many; `shapes`, int32
@@ -44,27 +44,20 @@ impl Ragged {
         if values.as_tensor().is_some_and(|tensor| tensor.ndim() == 0) {
             return Err(Error::argument("values must have at least one dimension"));
         }
-        let integers = |tensor: Tensor, name: &str| {
-            if !matches!(tensor.dtype(), DType::Int32 | DType::Int64) || tensor.ndim() != 1 {
-                let (dtype, shape) = (tensor.dtype(), tensor.shape());
-                let reason =
-                    format!("{name} must be int32 or int64 of one dimension, and are {dtype} of shape {shape:?}");
-                return Err(Error::argument(reason));
-            }
-            dense(tensor, name)
-        };
-        let offsets = integers(offsets, "offsets")?;
-        let lengths = lengths.map(|lengths| integers(lengths, "lengths")).transpose()?;
-        let shapes = shapes.map(|shapes| dense(shapes, "shapes")).transpose()?;
-        let validity = validity.map(|validity| dense(validity, "validity")).transpose()?;
-        let ragged = Self { values, offsets, lengths, shapes, validity, field: None };
+        let mut ragged = Self { values, offsets, lengths, shapes, validity, field: None };
+        ragged.check_devices()?;
+        require_integers(&ragged.offsets, "offsets")?;
+        ragged.lengths.as_ref().map_or(Ok(()), |lengths| require_integers(lengths, "lengths"))?;
+        ragged.offsets = dense(ragged.offsets, "offsets")?;
+        ragged.lengths = ragged.lengths.map(|lengths| dense(lengths, "lengths")).transpose()?;
+        ragged.shapes = ragged.shapes.map(|shapes| dense(shapes, "shapes")).transpose()?;
+        ragged.validity = ragged.validity.map(|validity| dense(validity, "validity")).transpose()?;
         ragged.check()?;
         Ok(ragged)
     }
 
     /// Checks that every row lies inside the values, and that the parts fit each other.
     pub(super) fn check(&self) -> Result<()> {
-        self.check_devices()?;
         if self.offsets.is_empty() && self.lengths.is_none() {
             return Err(Error::argument("offsets must have one more element than there are rows: at least one"));
         }
@@ -137,10 +130,17 @@ impl Ragged {
         if self.offsets.readiness().is_none() {
             return variable_shape::check_rows(shapes, &self.offsets, |row| self.is_valid(row));
         }
-        let rows = Self { values: Values::Tensor(self.offsets.clone()), ..self.clone() };
-        let read = rows.to_device(&Transfer::to(Device::CPU, "shapes compared with the lengths of their rows"))?;
-        let shapes = read.shapes.as_ref().ok_or_else(|| Error::internal("shapes were lost on their way"))?;
-        variable_shape::check_rows(shapes, &read.offsets, |row| read.is_valid(row))
+        let parts: Vec<_> =
+            [Some(shapes), Some(&self.offsets), self.validity.as_ref()].into_iter().flatten().cloned().collect();
+        let why = "shapes compared with the lengths of their rows";
+        match tensors_to_device(&parts, &Transfer::to(Device::CPU, why))?.as_slice() {
+            [shapes, offsets] => variable_shape::check_rows(shapes, offsets, |_| true),
+            [shapes, offsets, validity] => {
+                let flags = validity.peek_bytes()?;
+                variable_shape::check_rows(shapes, offsets, |row| flags.get(row).is_none_or(|flag| *flag != 0))
+            }
+            _ => Err(Error::internal("shapes were lost on their way")),
+        }
     }
 
     /// Refuses parts on several devices, and on one where nothing looks at them.
@@ -227,7 +227,16 @@ fn out_of_order(offset: i64, last: i64, limit: i64) -> String {
     format!("offset {offset} after {last}, of {limit} values")
 }
 
-/// A tensor whose elements lie next to each other, aligned: a copy of it if they do not.
+/// Refuses what are no integers of one dimension that offsets may be.
+fn require_integers(tensor: &Tensor, name: &str) -> Result<()> {
+    if matches!(tensor.dtype(), DType::Int32 | DType::Int64) && tensor.ndim() == 1 {
+        return Ok(());
+    }
+    let (dtype, shape) = (tensor.dtype(), tensor.shape());
+    Err(Error::argument(format!("{name} must be int32 or int64 of one dimension, and are {dtype} of shape {shape:?}")))
+}
+
+/// A tensor on the same device whose elements lie next to each other, aligned: a copy of it if they do not.
 ///
 /// # Errors
 /// On a device where no copy can be made; when an allocation fails.
@@ -235,5 +244,9 @@ fn dense(tensor: Tensor, name: &str) -> Result<Tensor> {
     if tensor.is_row_major() && tensor.is_aligned() {
         return Ok(tensor);
     }
-    moved(&tensor, &format!("strided or misaligned {name} gathered"))
+    let device = tensor.device();
+    let why = format!("strided or misaligned {name} gathered");
+    let gathered = moved(&tensor, &why)?;
+    // Kernels gather page-locked memory to memory of the device.
+    if gathered.device() == device { Ok(gathered) } else { tensor_to_device(&gathered, &Transfer::to(device, &why)) }
 }

@@ -165,7 +165,9 @@ impl DevicePadded {
             matrix.waits = vec![LENGTHS_READ];
             matrix.waits.extend(decodes_items(&self.spec).then_some(CODES_READ));
             matrix.waits.extend(self.is_checked().then_some(VALUES_READ));
-            matrix.waits.extend(self.are_compared.then_some(DICTIONARIES_READ));
+            // Without chunks nothing is known of their dictionaries.
+            let are_compared = self.are_compared || (self.spec.has_codes() && self.chunks.is_empty());
+            matrix.waits.extend(are_compared.then_some(DICTIONARIES_READ));
         }
         parts
     }

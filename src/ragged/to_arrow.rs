@@ -10,6 +10,7 @@ use super::{Ragged, Values, variable_shape};
 use crate::arrow::{ArrayNode, DeviceArray, array_ready_at, same_layout, shared_buffer};
 use crate::column::{pack_on_device, row_validity, to_arrow};
 use crate::convert::{compact, request_field};
+use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::ffi::dlpack::DLDeviceType;
@@ -18,6 +19,7 @@ use crate::plan::{Action, needs_copy, refused_copy};
 use crate::spec::CopyMode;
 use crate::stream_order::Readiness;
 use crate::tensor::{Native, Owner, Tensor};
+use crate::transfer::Transfer;
 
 impl Ragged {
     /// The rows as an Arrow array, over the same memory where the values allow it: a list for int32 offsets, a large list
@@ -28,6 +30,9 @@ impl Ragged {
     /// When no Arrow type holds the values, a copy is needed and not allowed, strings are not UTF-8 any more, or an allocation fails.
     pub fn to_arrow(&self, copy: CopyMode) -> Result<DeviceArray> {
         // Whoever lent the offsets may have changed them since they were checked: a read-only flag binds us alone.
+        if let Some(there) = self.where_it_is_gathered(copy)? {
+            return there.to_arrow(copy);
+        }
         if [Some(&self.offsets), self.lengths.as_ref(), self.shapes.as_ref()]
             .into_iter()
             .flatten()
@@ -58,6 +63,19 @@ impl Ragged {
             return Err(refused_copy(&format!("cast from {from} to {to}")));
         }
         request_field(&array, requested)
+    }
+
+    /// Rows in memory that the host reaches, of which kernels have to gather a part, on their device: what is gathered is there, and an array
+    /// is on one device.
+    fn where_it_is_gathered(&self, copy: CopyMode) -> Result<Option<Self>> {
+        let device = self.offsets.device();
+        let is_reached = matches!(device.device_type(), DLDeviceType::CUDA_HOST | DLDeviceType::CUDA_MANAGED);
+        let is_gathered = |part: &Tensor| copy == CopyMode::Always || !part.is_row_major() || !part.is_aligned();
+        if !is_reached || copy == CopyMode::Never || !self.parts().iter().any(is_gathered) {
+            return Ok(None);
+        }
+        let there = Device::new(DLDeviceType::CUDA, device.id());
+        self.to_device(&Transfer::to(there, "rows moved to where strided parts are gathered")).map(Some)
     }
 
     /// Whether values and offsets are those of strings.

@@ -9,9 +9,10 @@ import arrow_dlpack as ad
 import driver
 import fakes
 import numpy as np
+import producers
 import pyarrow as pa
 import pytest
-from device_arrow import CUDA_HOST, CUDA_MANAGED, DeviceArray, buffers_of, event_of, exported
+from device_arrow import CUDA_HOST, CUDA_MANAGED, DeviceArray, Memory, buffers_of, event_of, exported
 
 
 def on_device(values: Any, kind: int = 2) -> ad.Tensor:
@@ -149,6 +150,56 @@ def test_rows_that_are_split_and_their_bits_are_on_the_device(shape: tuple[int, 
     array = ad.to_arrow(matrix, validity=bools_in(kind, valid.ravel()[:50]))
     assert array.device.type == kind
     assert back(array).is_valid().to_pylist() == valid.ravel()[:50].tolist()
+
+
+class In:
+    """An array's bytes in memory of this kind, with its strides."""
+
+    def __init__(self, kind: int, view: np.ndarray) -> None:
+        memory = Memory(kind)
+        low, high = np.lib.array_utils.byte_bounds(view)
+        start = memory.place(ctypes.string_at(low, high - low))
+        memory.stream.synchronize()
+        self.device = (kind, 0)
+        code = {"b": 6, "i": 0, "f": 2}[view.dtype.kind]
+        self.producer = producers.DLPack(
+            None,
+            device=self.device,
+            dtype=(code, view.dtype.itemsize * 8, 1),
+            shape=view.shape,
+            strides=[stride // view.dtype.itemsize for stride in view.strides],
+            address=start + view.__array_interface__["data"][0] - low,
+        )
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.device
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return self.producer.capsule()
+
+
+def columns_of(shape: tuple[int, ...], order: Any, dtype: str = "int64") -> np.ndarray:
+    return np.asarray(np.arange(np.prod(shape)).reshape(shape) % (2 if dtype == "bool" else 97), dtype, order=order)
+
+
+@pytest.mark.parametrize("elements", [False, True])
+@pytest.mark.parametrize(
+    ("values", "keywords", "device"),
+    [
+        (columns_of((50, 3), "F"), {}, CUDA_HOST),
+        (columns_of((50, 3), "F"), {"copy": True}, 2),
+        (columns_of((50, 3, 2), "C"), {}, 2),
+        (columns_of((50, 3), "F", "bool"), {"type": pa.bool_()}, 2),
+    ],
+    ids=["views", "copies", "shapes", "bits"],
+)
+def test_bits_are_where_the_columns_go(values: Any, keywords: Any, device: int, elements: bool) -> None:
+    valid = np.asfortranarray((np.arange(150) % 4 > 0).reshape(50, 3))
+    valid = valid if elements else valid[:, 0].copy()
+    expected = ad.to_arrow(values, names=["a", "b", "c"], validity=valid, **keywords)
+    made = ad.to_arrow(In(CUDA_HOST, values), names=["a", "b", "c"], validity=In(CUDA_HOST, valid), **keywords)
+    assert made.device.type == device
+    assert pa.array(made.to_device("cpu")).equals(pa.array(expected))
 
 
 def test_a_validity_that_does_not_fit_is_refused() -> None:

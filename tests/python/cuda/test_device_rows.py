@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from device_arrow import CUDA_HOST, CUDA_MANAGED, DeviceArray
-from test_device_row_validity import bools_in
+from test_device_row_validity import In, bools_in
 from test_device_strided import back, placed
 
 VALUES = np.arange(12, dtype="float32")
@@ -64,10 +64,14 @@ def test_are_the_column_that_the_host_makes(name: str, pool: fakes.Pool) -> None
     made = rows(pool, values, parts)
     assert str(made.device) == "cuda:0"
     assert column(made).equals(expected)
-    if not any(tensor.strides[0] > tensor.itemsize for tensor in parts.values()) and values.ndim == 1:
-        with ad.track_copies() as log:
-            ad.to_arrow(made, copy=False if values.strides[0] == values.itemsize else None)
-        assert all("packed to bits" in entry.why or "compared" in entry.why or "gathered" in entry.why for entry in log)
+    reasons = {
+        "strided": ["strided elements gathered"],
+        "tensors": ["shapes compared with the lengths of their rows"] * 2,
+    }
+    with ad.track_copies() as log:
+        ad.to_arrow(made, copy=None if name == "strided" else False)
+    packed = ["validity packed to bits"] if "validity" in parts else []
+    assert [entry.why for entry in log] == reasons.get(name, []) + packed
 
 
 def test_rows_of_rows(pool: fakes.Pool) -> None:
@@ -93,6 +97,35 @@ def test_of_memory_that_the_host_reads(kind: int) -> None:
             ad.to_arrow(made)
     else:
         assert back(ad.to_arrow(made)).is_valid().to_pylist() == VALID.tolist()
+
+
+STRIDED = np.arange(24, dtype="float32")[::2]
+OFFSETS = np.array([0, 9, 4, 9, 12], "int32")[::2]
+
+
+@pytest.mark.parametrize("kind", [CUDA_HOST, CUDA_MANAGED])
+def test_strided_values_that_the_host_reads_are_gathered_on_the_device(kind: int) -> None:
+    valid = np.array([True, False])
+    for values, keywords in ((STRIDED, {}), (VALUES, {"copy": True})):
+        made = ad.Ragged(In(kind, values), In(kind, OFFSETS.copy()), validity=In(kind, valid))
+        array = ad.to_arrow(made, **keywords)
+        assert array.device.type == 2
+        expected = pa.array(ad.to_arrow(ad.Ragged(values, OFFSETS.copy(), validity=valid), **keywords))
+        assert back(array).equals(expected)
+    made = ad.Ragged(In(kind, STRIDED), In(kind, OFFSETS.copy()))
+    with pytest.raises(ad.CopyError, match="gathered"):
+        ad.to_arrow(made, copy=False)
+
+
+def test_strided_offsets_stay_in_page_locked_memory() -> None:
+    made = ad.Ragged(In(CUDA_HOST, VALUES), In(CUDA_HOST, OFFSETS))
+    assert (made.device.type, made.offsets.device.type) == (CUDA_HOST, CUDA_HOST)
+    assert back(ad.to_arrow(made)).equals(pa.array(ad.Ragged(VALUES, OFFSETS)))
+    # Nobody allocates managed memory.
+    with pytest.raises(BufferError, match="cuda_managed"):
+        ad.Ragged(In(CUDA_MANAGED, VALUES), In(CUDA_MANAGED, OFFSETS))
+    with pytest.raises(ad.ConversionError, match=r"values are on cpu, and their offsets on cuda_host:0"):
+        ad.Ragged(VALUES, In(CUDA_HOST, OFFSETS))
 
 
 WRONG: list[dict[str, list[int]]] = [

@@ -19,7 +19,7 @@ import numpy as np
 import producers
 import pyarrow as pa
 from arrow_dlpack import _native
-from device_arrow import CUDA, CUDA_MANAGED, Consumer, DeviceArray, DeviceStream, exported
+from device_arrow import CUDA, CUDA_HOST, CUDA_MANAGED, Consumer, DeviceArray, DeviceStream, exported
 
 VALUES = np.arange(64, dtype="int32")
 UNKNOWN, OUT_OF_MEMORY = 999, 2
@@ -226,6 +226,22 @@ def rows_of_tensors() -> Run:
     def run() -> None:
         made = ad.to_arrow(ad.Ragged(values, offsets, validity=valid))
         assert pa.array(made.to_device("cpu")).is_valid().to_pylist() == [True, False]
+
+    return run
+
+
+@common
+def page_locked_bits() -> Run:
+    """A kernel writes them where the host reads."""
+    bool8 = {"ARROW:extension:name": "arrow.bool8", "ARROW:extension:metadata": ""}
+    fields = [pa.field("x", pa.int32(), False), pa.field("valid", pa.int8(), False, metadata=bool8)]
+    columns = [pa.array(VALUES), pa.array((VALUES % 2).astype("i1"))]
+    given = DeviceArray(pa.StructArray.from_arrays(columns, fields=fields), CUDA_HOST).give()
+
+    def run() -> None:
+        tensors = ad.to_tensors(ad.from_arrow(given))
+        made = ad.to_arrow(tensors["x"], validity=tensors["valid"])
+        assert pa.array(made.to_device("cpu")).null_count == len(VALUES) // 2
 
     return run
 
