@@ -34,7 +34,7 @@ REQUIREMENTS := python/requirements
 LINTED_PYTHON := python tests/python tests/peers tests/cuda tests/gpu tests/ptx fuzz/corpus.py fuzz/coverage.py $(wildcard examples benches) .ci
 
 # Extension modules that link the crate, with lock files of their own, which have the versions of the workspace's, so that what was built for
-# one is used for the other; tests/python/extensions builds and tests them. One is the source of `guest` with another PyO3.
+# one is used for the other; tests/python/extensions builds and tests them. `guest_pyo3_0_29` has the source of `guest`, which lint reads once.
 EXTENSIONS := examples/pyclass $(filter-out %/guest_pyo3_0_29/,$(dir $(wildcard tests/python/extensions/*/Cargo.toml)))
 
 # What tests/polars asks of polars-core. With the same features polars is built once for its tests, and for the crate's own.

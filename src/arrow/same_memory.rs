@@ -18,26 +18,24 @@ impl Leaf<'_> {
 
 /// Returns whether checked arrays of one type are the same rows of the same buffers.
 fn is_same(one: &ArrowArray, other: &ArrowArray) -> bool {
-    let counts = |array: &ArrowArray| (array.length, array.offset, array.n_buffers, array.n_children);
     if std::ptr::eq(one, other) {
         return true;
     }
-    if counts(one) != counts(other) {
-        return false;
-    }
-    let has_same_buffers = (0..).map(|index| (buffer(one, index), buffer(other, index)));
-    let has_same_buffers =
-        has_same_buffers.take_while(|buffers| *buffers != (None, None)).all(|(one, other)| one == other);
-    let children = (0..).map_while(|index| child(one, index).ok().zip(child(other, index).ok()));
+    let counts = |array: &ArrowArray| (array.length, array.offset, array.n_buffers, array.n_children);
+    let mut buffers =
+        (0..).map(|index| (buffer(one, index), buffer(other, index))).take_while(|both| *both != (None, None));
+    let mut children = (0..).map_while(|index| child(one, index).ok().zip(child(other, index).ok()));
     // SAFETY: import checked the dictionary: NULL or a live array, owned by its parent.
     let dictionary = |array: &ArrowArray| unsafe { array.dictionary.as_ref() };
-    has_same_buffers && children.into_iter().all(|(one, other)| is_same(one, other)) && {
-        match (dictionary(one), dictionary(other)) {
-            (None, None) => true,
-            (Some(one), Some(other)) => is_same(one, other),
-            _ => false,
-        }
-    }
+    let has_same_dictionary = || match (dictionary(one), dictionary(other)) {
+        (None, None) => true,
+        (Some(one), Some(other)) => is_same(one, other),
+        _ => false,
+    };
+    counts(one) == counts(other)
+        && buffers.all(|(one, other)| one == other)
+        && children.all(|(one, other)| is_same(one, other))
+        && has_same_dictionary()
 }
 
 #[cfg(test)]

@@ -133,14 +133,12 @@ impl Ragged {
         let parts: Vec<_> =
             [Some(shapes), Some(&self.offsets), self.validity.as_ref()].into_iter().flatten().cloned().collect();
         let why = "shapes compared with the lengths of their rows";
-        match tensors_to_device(&parts, &Transfer::to(Device::CPU, why))?.as_slice() {
-            [shapes, offsets] => variable_shape::check_rows(shapes, offsets, |_| true),
-            [shapes, offsets, validity] => {
-                let flags = validity.peek_bytes()?;
-                variable_shape::check_rows(shapes, offsets, |row| flags.get(row).is_none_or(|flag| *flag != 0))
-            }
-            _ => Err(Error::internal("shapes were lost on their way")),
-        }
+        let mut read = tensors_to_device(&parts, &Transfer::to(Device::CPU, why))?.into_iter();
+        let (Some(shapes), Some(offsets)) = (read.next(), read.next()) else {
+            return Err(Error::internal("shapes were lost on their way"));
+        };
+        let read = Self { validity: read.next(), ..self.clone() };
+        variable_shape::check_rows(&shapes, &offsets, |row| read.is_valid(row))
     }
 
     /// Refuses parts on several devices, and on one where nothing looks at them.

@@ -29,10 +29,10 @@ impl Ragged {
     /// # Errors
     /// When no Arrow type holds the values, a copy is needed and not allowed, strings are not UTF-8 any more, or an allocation fails.
     pub fn to_arrow(&self, copy: CopyMode) -> Result<DeviceArray> {
-        // Whoever lent the offsets may have changed them since they were checked: a read-only flag binds us alone.
-        if let Some(there) = self.where_it_is_gathered(copy)? {
-            return there.to_arrow(copy);
+        if let Some(moved) = self.moved_to_gather(copy)? {
+            return moved.to_arrow(copy);
         }
+        // Whoever lent the offsets may have changed them since they were checked: a read-only flag binds us alone.
         if [Some(&self.offsets), self.lengths.as_ref(), self.shapes.as_ref()]
             .into_iter()
             .flatten()
@@ -65,17 +65,17 @@ impl Ragged {
         request_field(&array, requested)
     }
 
-    /// Rows in memory that the host reaches, of which kernels have to gather a part, on their device: what is gathered is there, and an array
-    /// is on one device.
-    fn where_it_is_gathered(&self, copy: CopyMode) -> Result<Option<Self>> {
+    /// Returns rows in page-locked or managed memory on their CUDA device if a kernel has to gather a part of them: it writes that part to memory
+    /// of the device, and all buffers of an array are on one device.
+    fn moved_to_gather(&self, copy: CopyMode) -> Result<Option<Self>> {
         let device = self.offsets.device();
         let is_reached = matches!(device.device_type(), DLDeviceType::CUDA_HOST | DLDeviceType::CUDA_MANAGED);
         let is_gathered = |part: &Tensor| copy == CopyMode::Always || !part.is_row_major() || !part.is_aligned();
         if !is_reached || copy == CopyMode::Never || !self.parts().iter().any(is_gathered) {
             return Ok(None);
         }
-        let there = Device::new(DLDeviceType::CUDA, device.id());
-        self.to_device(&Transfer::to(there, "rows moved to where strided parts are gathered")).map(Some)
+        let device = Device::new(DLDeviceType::CUDA, device.id());
+        self.to_device(&Transfer::to(device, "rows moved to where strided parts are gathered")).map(Some)
     }
 
     /// Whether values and offsets are those of strings.
