@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from typing import Any
 
@@ -123,6 +124,21 @@ def test_bits_beside_page_locked_values_are_page_locked(rows: int) -> None:
             with driver.current(0):
                 driver.call("cuEventSynchronize", driver.Handle(event))
         assert ctypes.string_at(bitmap, (rows + 7) // 8) == np.packbits(valid, bitorder="little").tobytes()
+
+
+@pytest.mark.parametrize("nth", range(1, 6))
+def test_page_locked_bits_whose_end_nobody_can_record_are_not_reused(nth: int) -> None:
+    """The host writes what comes from the cache of page-locked memory."""
+    rows = 8 * 4096
+    tensor, valid = on_device(np.arange(rows), CUDA_HOST), bools_in(CUDA_HOST, np.arange(rows) % 2)
+    driver.run_all()
+    driver.fail("cuEventRecord", nth, 999)
+    with contextlib.suppress(ad.ConversionError):
+        ad.to_arrow(tensor, validity=valid)
+    driver.fail_nothing()
+    kept = [ad.from_dlpack(np.full(4096, 7, "u1")).to_device("cuda_host") for _ in range(3)]
+    driver.run_all()
+    assert [np.array(one.to_device("cpu")).tolist() for one in kept] == [[7] * 4096] * 3
 
 
 def lists_of(values: pa.Array, metadata: dict[str, str] | None = None) -> tuple[pa.Array, pa.Field]:
