@@ -7,19 +7,27 @@
 )]
 
 use std::arch::x86_64::{
-    __m128d, __m256, __m256d, _mm_loadu_pd, _mm_loadu_ps, _mm256_and_si256, _mm256_castpd_ps, _mm256_castpd128_pd256,
-    _mm256_castps_pd, _mm256_castps128_ps256, _mm256_castsi256_pd, _mm256_cmpeq_epi8, _mm256_insertf128_pd,
-    _mm256_insertf128_ps, _mm256_loadu_ps, _mm256_permute2f128_pd, _mm256_set1_epi8, _mm256_set1_epi32,
-    _mm256_set1_epi64x, _mm256_setr_epi64x, _mm256_setzero_pd, _mm256_setzero_ps, _mm256_shuffle_epi8,
-    _mm256_storeu_ps, _mm256_stream_ps, _mm256_unpackhi_pd, _mm256_unpackhi_ps, _mm256_unpacklo_pd, _mm256_unpacklo_ps,
+    __m256, __m256d, _mm256_and_si256, _mm256_castpd_ps, _mm256_castps_pd, _mm256_castsi256_pd, _mm256_cmpeq_epi8,
+    _mm256_loadu_pd, _mm256_loadu_ps, _mm256_permute2f128_pd, _mm256_set1_epi8, _mm256_set1_epi32, _mm256_set1_epi64x,
+    _mm256_setr_epi64x, _mm256_setzero_pd, _mm256_setzero_ps, _mm256_shuffle_epi8, _mm256_storeu_ps, _mm256_stream_ps,
+    _mm256_unpackhi_pd, _mm256_unpackhi_ps, _mm256_unpacklo_pd, _mm256_unpacklo_ps,
 };
 
+mod assembled_rows;
+
 use std::mem::MaybeUninit;
+
+pub(super) use assembled_rows::ASSEMBLER;
 
 use super::isa::BLOCK_ROWS;
 use super::select::UnalignedBits;
 use super::stream::{LINE, prefetch_to_second};
 use super::transpose::Tiles;
+
+/// Lanes of 4-byte elements in half a line, and rows of a tile of them.
+const LANES4: usize = 8;
+/// Lanes of 8-byte elements in half a line, and rows of a tile of them.
+const LANES8: usize = 4;
 
 /// Writes 16 lanes of 4-byte elements as rows.
 ///
@@ -27,25 +35,16 @@ use super::transpose::Tiles;
 /// As [`super::transpose::transpose`]; the processor has AVX2.
 #[target_feature(enable = "avx2")]
 pub(super) unsafe fn transpose4(tiles: &Tiles<'_>) {
-    for row in (0..tiles.rows).step_by(4) {
-        tiles.fetch(row, 4);
-        // Each vector holds half a row: lanes n and n + 4 together, so that no element crosses 128-bit halves.
-        let mut halves = [[_mm256_setzero_pd(); 4]; 2];
-        for half in 0..2 {
-            let mut tile = [_mm256_setzero_ps(); 4];
-            for lane in 0..4 {
-                let at = |lane: usize| tiles.lanes[half * 8 + lane].cast::<f32>().wrapping_add(row);
-                // SAFETY: `lanes`: it has elements up to `tiles.rows`, which is a multiple of 64, so 4 from `row` on.
-                let low = unsafe { _mm_loadu_ps(at(lane)) };
-                // SAFETY: `lanes`: 4 elements from `row` on, as in `low`.
-                let high = unsafe { _mm_loadu_ps(at(lane + 4)) };
-                tile[lane] = _mm256_insertf128_ps::<1>(_mm256_castps128_ps256(low), high);
-            }
-            halves[half] = quad4(tile);
-        }
-        for line in 0..4 {
+    let ([left, right], _) = tiles.lanes.as_chunks::<LANES4>() else { return };
+    for row in (0..tiles.rows).step_by(LANES4) {
+        tiles.fetch(row, LANES4);
+        // SAFETY: `lanes`: each has elements up to `tiles.rows`, which is a multiple of 64, so 8 from `row` on.
+        let left = unsafe { octets(left, row) };
+        // SAFETY: `lanes`: 8 elements from `row` on, as of those on the left.
+        let right = unsafe { octets(right, row) };
+        for line in 0..LANES4 {
             // SAFETY: `rows`: this one has room for a line, on a cache line if `stream`.
-            unsafe { store(tiles.row(row + line), halves[0][line], halves[1][line], tiles.stream) };
+            unsafe { store(tiles.row(row + line), left[line], right[line], tiles.stream) };
         }
     }
 }
@@ -56,27 +55,65 @@ pub(super) unsafe fn transpose4(tiles: &Tiles<'_>) {
 /// As [`transpose4`].
 #[target_feature(enable = "avx2")]
 pub(super) unsafe fn transpose8(tiles: &Tiles<'_>) {
-    for row in (0..tiles.rows).step_by(2) {
-        tiles.fetch(row, 2);
-        // Each vector holds half a row: lanes n and n + 2 together.
-        let mut halves = [[_mm256_setzero_pd(); 2]; 2];
-        for half in 0..2 {
-            let mut tile = [_mm256_setzero_pd(); 2];
-            for lane in 0..2 {
-                let at = |lane: usize| tiles.lanes[half * 4 + lane].cast::<f64>().wrapping_add(row);
-                // SAFETY: `lanes`: it has elements up to `tiles.rows`, which is a multiple of 64, so 2 from `row` on.
-                let low: __m128d = unsafe { _mm_loadu_pd(at(lane)) };
-                // SAFETY: `lanes`: 2 elements from `row` on, as in `low`.
-                let high = unsafe { _mm_loadu_pd(at(lane + 2)) };
-                tile[lane] = _mm256_insertf128_pd::<1>(_mm256_castpd128_pd256(low), high);
-            }
-            halves[half] = [_mm256_unpacklo_pd(tile[0], tile[1]), _mm256_unpackhi_pd(tile[0], tile[1])];
-        }
-        for line in 0..2 {
+    let ([left, right, ..], _) = tiles.lanes.as_chunks::<LANES8>() else { return };
+    for row in (0..tiles.rows).step_by(LANES8) {
+        tiles.fetch(row, LANES8);
+        // SAFETY: `lanes`: each has elements up to `tiles.rows`, which is a multiple of 64, so 4 from `row` on.
+        let left = unsafe { quartets(left, row) };
+        // SAFETY: `lanes`: 4 elements from `row` on, as of those on the left.
+        let right = unsafe { quartets(right, row) };
+        for line in 0..LANES8 {
             // SAFETY: `rows`: this one has room for a line, on a cache line if `stream`.
-            unsafe { store(tiles.row(row + line), halves[0][line], halves[1][line], tiles.stream) };
+            unsafe { store(tiles.row(row + line), left[line], right[line], tiles.stream) };
         }
     }
+}
+
+/// Eight rows of 8 lanes of 4-byte elements, half a line each, from row `row` of the lanes on.
+///
+/// # Safety
+/// Each lane has 8 readable elements from there on, of any alignment.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn octets(lanes: &[*const u8; LANES4], row: usize) -> [__m256d; LANES4] {
+    let mut columns = [_mm256_setzero_ps(); LANES4];
+    for lane in 0..LANES4 {
+        // SAFETY: 8 elements from `row` on, as promised.
+        columns[lane] = unsafe { _mm256_loadu_ps(lanes[lane].cast::<f32>().wrapping_add(row)) };
+    }
+    let [a, b, c, d, e, f, g, h] = columns;
+    // Rows n and n + 4 in one vector, of the first four lanes and of the others.
+    let (first, second) = (quad4([a, b, c, d]), quad4([e, f, g, h]));
+    let mut rows = [_mm256_setzero_pd(); LANES4];
+    for row in 0..4 {
+        rows[row] = _mm256_permute2f128_pd::<0x20>(first[row], second[row]);
+        rows[row + 4] = _mm256_permute2f128_pd::<0x31>(first[row], second[row]);
+    }
+    rows
+}
+
+/// Four rows of 4 lanes of 8-byte elements, half a line each, from row `row` of the lanes on.
+///
+/// # Safety
+/// Each lane has 4 readable elements from there on, of any alignment.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn quartets(lanes: &[*const u8; LANES8], row: usize) -> [__m256d; LANES8] {
+    let mut columns = [_mm256_setzero_pd(); LANES8];
+    for lane in 0..LANES8 {
+        // SAFETY: 4 elements from `row` on, as promised.
+        columns[lane] = unsafe { _mm256_loadu_pd(lanes[lane].cast::<f64>().wrapping_add(row)) };
+    }
+    let [a, b, c, d] = columns;
+    // Rows n and n + 2 in one vector, of the first two lanes and of the others.
+    let first = [_mm256_unpacklo_pd(a, b), _mm256_unpackhi_pd(a, b)];
+    let second = [_mm256_unpacklo_pd(c, d), _mm256_unpackhi_pd(c, d)];
+    [
+        _mm256_permute2f128_pd::<0x20>(first[0], second[0]),
+        _mm256_permute2f128_pd::<0x20>(first[1], second[1]),
+        _mm256_permute2f128_pd::<0x31>(first[0], second[0]),
+        _mm256_permute2f128_pd::<0x31>(first[1], second[1]),
+    ]
 }
 
 /// Writes 4 lanes of 4-byte elements as 64 rows of 16 bytes, one after the other.

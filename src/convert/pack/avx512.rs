@@ -25,7 +25,7 @@ use super::select::UnalignedBits;
 use super::stream::{LINE, prefetch, prefetch_to_second};
 use super::transpose::Tiles;
 
-pub(super) use assembled_rows::{ASSEMBLED, AssembledRows};
+pub(super) use assembled_rows::ASSEMBLER;
 use load::{doubles, each_lane, singles, words};
 pub(super) use shared_lines::{Merges, SharedLines, shared_lines};
 

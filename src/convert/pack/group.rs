@@ -7,20 +7,17 @@ use super::bit_rows::write_bit_rows;
 use super::interleave::{Lanes, interleave_kernel};
 use super::isa::BLOCK_ROWS;
 use super::isa::Isa;
+use super::lane_prefetch::{ADDRESSES, fetch_lane_ahead, fetch_next};
 use super::load::{LANES, Load};
 use super::loads::Loads;
 use super::select::UnalignedBits;
 use super::stream::{LINE, copy_past_the_cache};
 use super::target::Target;
-use super::transpose::{AHEAD, Line, Tiles, Turn, quads, transpose};
+use super::transpose::{Line, Tiles, Turn, quads, transpose};
 use crate::convert::lane::Lane;
 
 /// Bytes of 64 rows of a group.
 const BLOCK: usize = BLOCK_ROWS * LINE;
-/// The shortest prefetch distance: writing that much takes as long as a load from memory.
-const DISTANCE: usize = 512;
-/// The most addresses that are prefetched for a group: one per column of single bytes, eight per column of decimals.
-const ADDRESSES: usize = 128;
 /// The smallest element of a tile, in bytes.
 const TILED: usize = 4;
 /// Bytes of a row of four such elements.
@@ -386,14 +383,18 @@ impl<'a> LaneGroup<'a> {
     ) -> (bool, usize) {
         let (mut fits, mut ahead) = (true, 0);
         let mut room = scratch.lanes.as_mut_ptr().cast::<u8>();
-        for ((start, lane), in_place) in starts.iter_mut().zip(self.lanes).zip(in_place) {
+        for (number, ((start, lane), in_place)) in starts.iter_mut().zip(self.lanes).zip(in_place).enumerate() {
             if *in_place {
                 *start = lane.stored_at(first);
             } else {
+                if self.isa == Isa::Avx512 {
+                    ahead = fetch_next(&mut scratch.ahead, ahead, lane, first);
+                } else {
+                    fetch_lane_ahead(self.lanes, number, first);
+                }
                 // SAFETY: the column has `count` rows from `first` on; `scratch.lanes` has room for 64 elements of each
                 // column, and is aligned.
                 fits &= unsafe { lane.chunk(first, count, room) };
-                ahead = fetch_next(&mut scratch.ahead, ahead, lane, first);
                 *start = room;
             }
             room = room.wrapping_add(BLOCK_ROWS * self.size);
@@ -448,21 +449,6 @@ impl<'a> LaneGroup<'a> {
 #[inline(always)]
 pub(super) fn writes_parts_of_lines(isa: Isa, size: usize, stream: bool) -> bool {
     isa == Isa::Avx512 && matches!(size, 4 | 8) && !stream
-}
-
-/// Adds the addresses of a column that are read soon to the prefetch list. Returns the length of the list.
-#[inline(always)]
-fn fetch_next(ahead: &mut [*const u8; ADDRESSES], mut filled: usize, lane: &Lane<'_>, first: usize) -> usize {
-    // If the elements start inside a line, the previous elements have prefetched that line.
-    let mut next = lane.stored_at(first).wrapping_add(DISTANCE.max(BLOCK_ROWS * lane.stored()) + LINE - 1);
-    for _ in 0..lane.stored().div_ceil(AHEAD) {
-        if let Some(slot) = ahead.get_mut(filled) {
-            *slot = next;
-            filled += 1;
-            next = next.wrapping_add(AHEAD * LINE);
-        }
-    }
-    filled
 }
 
 /// Points unused lanes at the first lane. Their elements are overwritten, masked out, or not copied.

@@ -6,6 +6,8 @@
 //! that reads and writes alternate every few rows, and neither waits for the other.
 
 #[cfg(target_arch = "x86_64")]
+mod assembled_rows;
+#[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
@@ -14,6 +16,7 @@ mod bit_rows;
 mod group;
 mod interleave;
 mod isa;
+mod lane_prefetch;
 mod load;
 mod loads;
 #[cfg(target_arch = "aarch64")]
