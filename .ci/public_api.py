@@ -7,9 +7,11 @@ The JSON of rustdoc is unstable: with a compiler whose JSON the tool does not re
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -40,24 +42,58 @@ def sets(features):
     return [("default", [])] + [(name, order[: at + 1]) for at, name in enumerate(order)]
 
 
-def rustdoc(folder):
-    """A rustdoc with its unstable options. If cargo saw the variable, it would build dependencies again."""
+def written(chain, folder):
+    """The file of rustdoc's JSON for each set of features.
+
+    cargo checks the dependencies once, with all features, and runs this file as rustdoc, with `--rustdoc` first.
+    """
     program = folder / "rustdoc-json"
-    program.write_text('#!/bin/sh\nRUSTC_BOOTSTRAP=1 exec rustdoc "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, __file__, "--rustdoc"])} "$@"\n')
     program.chmod(0o755)
-    return str(program)
-
-
-def listed(features, program, folder):
-    """The API with these features, a line for each item."""
-    file = folder / "doc" / "arrow_dlpack.json"
-    file.unlink(missing_ok=True)
-    # A version that no run had: cargo would take the JSON of other features for that of these.
-    options = ["-Zunstable-options", "--output-format", "json", "--cap-lints", "allow"]
-    options += ["--crate-version", f"0.0.{time.time_ns()}"]
+    plan = {str(folder / "public-api" / name): features for name, features in chain}
+    # A version that no run had: else cargo takes what the run before has written, and calls nothing.
+    options = ["--crate-version", f"0.0.{time.time_ns()}"]
     command = ["cargo", "rustdoc", "--quiet", "--locked", "--package", "arrow-dlpack", "--lib"]
-    command += ["--features", ",".join(features), "--", *options]
-    subprocess.run(command, cwd=ROOT, check=True, env={**os.environ, "RUSTDOC": rustdoc(folder)})
+    command += ["--features", ",".join(chain[-1][1]), "--", *options]
+    added = {"RUSTDOC": str(program), "PUBLIC_API_SETS": json.dumps(plan)}
+    subprocess.run(command, cwd=ROOT, check=True, env={**os.environ, **added})
+    return [Path(out) / "arrow_dlpack.json" for out in plan]
+
+
+def rustdoc(arguments):
+    """Runs rustdoc as cargo would, in cargo's environment, but for the JSON of each set of features."""
+    if "--crate-name" not in arguments:
+        os.execvp("rustdoc", ["rustdoc", *arguments])
+    # If cargo saw the variable that allows them, it would build dependencies again.
+    unstable = ["-Zunstable-options", "--output-format", "json", "--cap-lints", "allow"]
+    environment = {**os.environ, "RUSTC_BOOTSTRAP": "1"}
+
+    def run(out, features):
+        command = ["rustdoc", *with_features(arguments, features), *unstable, "-o", out]
+        # With the files of cargo's job server.
+        return subprocess.run(command, check=False, env=environment, close_fds=False).returncode
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        sys.exit(max(pool.map(lambda each: run(*each), json.loads(os.environ["PUBLIC_API_SETS"]).items())))
+
+
+def with_features(arguments, features):
+    """cargo's arguments without its folder, with these features. Unused dependencies add nothing to an API."""
+    kept, words = [], iter(arguments)
+    for word in words:
+        if word in ("-o", "--out-dir"):
+            next(words)
+        elif word == "--cfg":
+            value = next(words)
+            named = re.fullmatch('feature="(.*)"', value)
+            kept += [] if named and named[1] not in features else [word, value]
+        else:
+            kept.append(word)
+    return kept
+
+
+def listed(file, program):
+    """The API in rustdoc's JSON, a line for each item."""
     found = json.loads(file.read_bytes())["format_version"]
     if found != FORMAT:
         left_out(f"rustdoc's JSON has format {found}, and cargo-public-api reads {FORMAT}")
@@ -91,6 +127,8 @@ def check_the_check():
     chain = sets({"cuda": ["dep:driver"], "arrow": ["python", "dep:arrow"], "python": ["dep:python"]})
     assert chain[0] == ("default", [])
     assert chain[-1] == ("arrow", ["cuda", "python", "arrow"])
+    cargos = ["src/lib.rs", "-o", "doc", "--cfg", 'feature="cuda"', "--cfg", 'feature="arrow"', "--cfg", "other"]
+    assert with_features(cargos, ["cuda"]) == ["src/lib.rs", "--cfg", 'feature="cuda"', "--cfg", "other"]
 
 
 def main():
@@ -101,8 +139,8 @@ def main():
     folder, every = package()
     FILES.mkdir(exist_ok=True)
     chain, before, faults = sets(every), [], []
-    for name, features in chain:
-        lines = listed(features, program, folder)
+    for (name, _), file in zip(chain, written(chain, folder), strict=True):
+        lines = listed(file, program)
         seen, now = set(before), set(lines)
         faults += [f"the feature {name} takes away: {line}" for line in before if line not in now]
         faults += compare(name, [line for line in lines if line not in seen], write)
@@ -116,4 +154,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    rustdoc(sys.argv[2:]) if sys.argv[1] == "--rustdoc" else main()
