@@ -159,7 +159,7 @@ impl Categories {
 
     /// Returns bytes that differ for other values, another order of them, and another code of unknown values.
     #[cfg(feature = "python")]
-    pub(crate) fn content(&self) -> Vec<u8> {
+    pub(crate) fn content(&self) -> Result<Vec<u8>> {
         self.vocabulary.table.content(self.unknown)
     }
 

@@ -3,6 +3,7 @@
 
 use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::hash::Hash;
 use std::ptr::NonNull;
 
@@ -108,6 +109,36 @@ pub(crate) fn copied<T: Clone>(elements: &[T]) -> Result<Vec<T>> {
     Ok(vector)
 }
 
+/// Returns what `write` writes.
+///
+/// # Errors
+/// If the allocation fails, and the errors of `write`.
+pub(crate) fn written(write: impl FnOnce(&mut dyn fmt::Write) -> Result<()>) -> Result<String> {
+    let mut text = Text::default();
+    let written = write(&mut text);
+    text.failed.map_or(written, Err).map(|()| text.text)
+}
+
+/// A text that grows fallibly.
+#[derive(Default)]
+struct Text {
+    text: String,
+    failed: Option<Error>,
+}
+
+impl fmt::Write for Text {
+    fn write_str(&mut self, more: &str) -> fmt::Result {
+        match grown(more.len(), || self.text.try_reserve(more.len())) {
+            Ok(()) => self.text.push_str(more),
+            Err(error) => {
+                self.failed = Some(error);
+                return Err(fmt::Error);
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Returns one value so many times.
 ///
 /// # Errors
@@ -199,6 +230,12 @@ mod tests {
         }
         // More than is assumed to exist without asking.
         assert_eq!(require(100_000), Ok(()));
+        let text = written(|text| {
+            text.write_str("one, ").unwrap();
+            text.write_str("two").map_err(|_| Error::invalid("no second"))
+        });
+        assert_eq!(text.unwrap(), "one, two");
+        assert_eq!(written(|_| Err(Error::invalid("nothing"))).unwrap_err().reason(), "nothing");
         let refused = [Ok(1), Err(Error::invalid("no second"))];
         assert_eq!(collected(refused).unwrap_err().reason(), "no second");
     }

@@ -34,6 +34,8 @@ pub(super) struct CategoryTable {
     short: OnceLock<Option<ShortTexts>>,
 }
 
+/// Bytes of a value that an error shows.
+const SHOWN: usize = 100;
 /// Look-ups for each value that pay for [`ShortTexts`].
 const WORTH: usize = 8;
 
@@ -106,10 +108,15 @@ impl CategoryTable {
 
     /// Returns bytes that differ for other values, another order of them, and another code of unknown values.
     #[cfg(feature = "python")]
-    pub(super) fn content(&self, unknown: Option<i32>) -> Vec<u8> {
-        let mut content = format!("{:?} {unknown:?} {:?} {:?} ", self.kind, self.ends, self.ints).into_bytes();
+    pub(super) fn content(&self, unknown: Option<i32>) -> Result<Vec<u8>> {
+        let mut content = fallible::written(|text| {
+            write!(text, "{:?} {unknown:?} {:?} {:?} ", self.kind, self.ends, self.ints)
+                .map_err(|_| Error::internal("numbers without a text"))
+        })?
+        .into_bytes();
+        fallible::reserve(&mut content, self.bytes.len())?;
         content.extend_from_slice(&self.bytes);
-        content
+        Ok(content)
     }
 
     /// Returns the position of a value.
@@ -198,8 +205,13 @@ impl CategoryTable {
         if let Some(known) = self.find(key) {
             let value = match key {
                 Key::Int(value) => value.to_string(),
-                Key::Bytes(bytes) if self.kind == ValueKind::Text => format!("{:?}", String::from_utf8_lossy(bytes)),
-                Key::Bytes(bytes) => format!("b\"{}\"", bytes.escape_ascii()),
+                Key::Bytes(bytes) => {
+                    let (shown, more) = bytes.split_at_checked(SHOWN).map_or((bytes, ""), |(shown, _)| (shown, "..."));
+                    match self.kind {
+                        ValueKind::Text => format!("{:?}{more}", String::from_utf8_lossy(shown)),
+                        _ => format!("b\"{}\"{more}", shown.escape_ascii()),
+                    }
+                }
             };
             return Err(Error::argument(format!("category {position} is {value}, as category {known} is"))
                 .remedy_is("name each category once"));

@@ -155,8 +155,10 @@ impl Groups {
             let count = dictionary.values.len();
             let (mut hash, mut samples) = (fold_count(hash, count), Samples::new());
             while samples.row() < count {
-                let text = texts.value(samples.row()).try_to_string();
-                hash = fold_bytes(hash, text.map_err(|error| Error::invalid(error.to_string()))?.as_bytes());
+                let value = texts.value(samples.row());
+                let text =
+                    fallible::written(|text| value.write(text).map_err(|error| Error::invalid(error.to_string())))?;
+                hash = fold_bytes(hash, text.as_bytes());
                 samples.advance();
             }
             Ok(hash)
@@ -164,21 +166,25 @@ impl Groups {
     }
 
     /// Returns a number for what rows become: equal for loaders whose hashes of equal rows are equal.
+    ///
+    /// # Errors
+    /// When an allocation fails.
     #[cfg(feature = "python")]
-    pub(super) fn conversion_hash(&self) -> u64 {
-        let hash = self.groups.iter().fold(0, |hash, group| {
+    pub(super) fn conversion_hash(&self) -> Result<u64> {
+        let hash = self.groups.iter().try_fold(0, |hash, group| {
             let hash = fold_bytes(hash, group.result.name().as_bytes());
-            group.specs().into_iter().fold(fold_count(hash, group.layout.bytes()), |hash, spec| {
+            group.specs().into_iter().try_fold(fold_count(hash, group.layout.bytes()), |hash, spec| {
                 let text = format!("{} {} {} {:?}", spec.dtype(), spec.has_codes(), spec.field().name(), spec.nulls());
                 let hash = fold_bytes(hash, text.as_bytes());
                 let hash = match spec.element() {
                     element @ crate::spec::Element::Ticks { .. } => fold_bytes(hash, element.to_string().as_bytes()),
                     _ => hash,
                 };
-                spec.categories().map_or(hash, |categories| fold_bytes(hash, &categories.content()))
+                let Some(categories) = spec.categories() else { return Ok::<_, Error>(hash) };
+                Ok(fold_bytes(hash, &categories.content()?))
             })
-        });
-        self.varied.fold_conversion(hash)
+        })?;
+        Ok(self.varied.fold_conversion(hash))
     }
 
     /// Returns the batch of these blocks, one per group.

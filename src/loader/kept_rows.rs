@@ -234,31 +234,31 @@ fn located(error: Error, rows: &[KeptRow]) -> (Error, usize) {
 }
 
 /// Consecutive rows of one array each.
-fn runs(rows: &[KeptRow]) -> Vec<(&Arc<KeptArray>, Range<usize>)> {
+fn runs(rows: &[KeptRow]) -> Result<Vec<(&Arc<KeptArray>, Range<usize>)>> {
     let mut runs: Vec<(&Arc<KeptArray>, Range<usize>)> = Vec::new();
     for row in rows {
         match runs.last_mut() {
             Some((array, range)) if range.end == row.row && Arc::ptr_eq(array, &row.array) => {
                 range.end = range.end.saturating_add(1);
             }
-            _ => runs.push((&row.array, row.row..row.row.saturating_add(1))),
+            _ => fallible::push(&mut runs, (&row.array, row.row..row.row.saturating_add(1)))?,
         }
     }
-    runs
+    Ok(runs)
 }
 
 /// What a group is made of for these rows: slices, or a copy where there are many.
 fn gathered(rows: &[KeptRow], number: usize, group: &VariedGroup) -> Result<Vec<DeviceArray>> {
-    let runs = runs(rows);
+    let runs = runs(rows)?;
     if runs.len() >= JOINED_FROM || group.joins_always() {
         return Ok(vec![join(rows, number, group)?]);
     }
-    runs.into_iter().map(|(array, range)| Ok(array.part(number)?.array.clipped(&range))).collect()
+    fallible::collected(runs.into_iter().map(|(array, range)| Ok(array.part(number)?.array.clipped(&range))))
 }
 
 fn join(rows: &[KeptRow], number: usize, group: &VariedGroup) -> Result<DeviceArray> {
-    let data = runs(rows).into_iter().map(|(array, range)| Ok((array.part(number)?.data()?, range)));
-    join_data(&group.field, &data.collect::<Result<Vec<_>>>()?)
+    let data = runs(rows)?.into_iter().map(|(array, range)| Ok((array.part(number)?.data()?, range)));
+    join_data(&group.field, &fallible::collected(data)?)
 }
 
 fn lost() -> Error {

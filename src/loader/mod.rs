@@ -120,7 +120,7 @@ impl Batches {
     /// As [`check_type`](Self::check_type).
     #[cfg(feature = "python")]
     pub(crate) fn conversion_hash(field: &FieldRef, conversion: &Conversion) -> Result<u64> {
-        Ok(Groups::new(field, conversion)?.conversion_hash())
+        Groups::new(field, conversion)?.conversion_hash()
     }
 
     /// Refuses options that no stream of this type can satisfy, and a missing device, before the stream is read.

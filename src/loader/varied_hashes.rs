@@ -57,11 +57,13 @@ fn fold_ragged(hash: u64, ragged: &Ragged, rows: &[usize]) -> Result<u64> {
         };
         // What a null row spans is not part of it.
         let end = if is_valid { end } else { start };
-        valid.push(u8::from(is_valid));
-        lengths.extend(u64::try_from(end.saturating_sub(start)).unwrap_or(u64::MAX).to_le_bytes());
+        let length = end.saturating_sub(start);
+        fallible::push(&mut valid, u8::from(is_valid))?;
+        fallible::push(&mut lengths, u64::try_from(length).unwrap_or(u64::MAX).to_le_bytes())?;
+        fallible::reserve(&mut items, length)?;
         items.extend(start..end);
     }
-    let mut hash = fold_bytes(fold_bytes(hash, &valid), &lengths);
+    let mut hash = fold_bytes(fold_bytes(hash, &valid), lengths.as_flattened());
     if let Some(shapes) = ragged.shapes() {
         hash = fold_bytes(hash, shapes.peek_bytes()?);
     }
@@ -73,6 +75,7 @@ fn fold_ragged(hash: u64, ragged: &Ragged, rows: &[usize]) -> Result<u64> {
             let mut elements = Vec::new();
             for item in items {
                 let start = item.saturating_mul(each);
+                fallible::reserve(&mut elements, each)?;
                 elements.extend_from_slice(bytes.get(start..start.saturating_add(each)).ok_or_else(lost)?);
             }
             Ok(fold_bytes(hash, &elements))
@@ -88,9 +91,11 @@ fn fold_texts(hash: u64, row: &DeviceArray) -> Result<u64> {
         if array.is_null(0) {
             return Ok(fold(hash, 0));
         }
-        let text = ArrayFormatter::try_new(array.as_ref(), &options)
-            .and_then(|texts| texts.value(0).try_to_string())
-            .map_err(|error| Error::unsupported(error.to_string()))?;
+        let texts =
+            ArrayFormatter::try_new(array.as_ref(), &options).map_err(|error| Error::unsupported(error.to_string()))?;
+        let text = fallible::written(|text| {
+            texts.value(0).write(text).map_err(|error| Error::unsupported(error.to_string()))
+        })?;
         Ok(fold_bytes(fold(hash, 1), text.as_bytes()))
     })
 }
