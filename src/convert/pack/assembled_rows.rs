@@ -57,8 +57,10 @@ impl Assembler {
         // In the buffer, rows start at the same position in a cache line as in the target.
         let before = out.start().addr() % LINE;
         let mut memory = HostBuffer::uninitialised(self.line_count(columns.len()) * LINE)?;
-        // Lines are copied whole, also where no row was assembled yet: before the first one, and behind the last one.
-        memory.as_uninit_mut().fill(MaybeUninit::new(0));
+        // These are copied whole, also where no row was assembled: before the first row, and behind the last one.
+        if let ([first, .., last], _) = memory.as_uninit_mut().as_chunks_mut::<LINE>() {
+            (*first, *last) = ([MaybeUninit::new(0); LINE], [MaybeUninit::new(0); LINE]);
+        }
         let buffer = memory.as_ptr();
         let block = AssembledRows { columns, before, buffer };
         let mut pages = Pages::new(out.start(), out.count() * out.stride());

@@ -383,14 +383,15 @@ impl<'a> LaneGroup<'a> {
     ) -> (bool, usize) {
         let (mut fits, mut ahead) = (true, 0);
         let mut room = scratch.lanes.as_mut_ptr().cast::<u8>();
-        for (number, ((start, lane), in_place)) in starts.iter_mut().zip(self.lanes).zip(in_place).enumerate() {
-            if *in_place {
+        for (number, ((start, lane), lane_in_place)) in starts.iter_mut().zip(self.lanes).zip(in_place).enumerate() {
+            if self.isa != Isa::Avx512 {
+                fetch_lane_ahead(self.lanes, in_place, number, first);
+            }
+            if *lane_in_place {
                 *start = lane.stored_at(first);
             } else {
                 if self.isa == Isa::Avx512 {
                     ahead = fetch_next(&mut scratch.ahead, ahead, lane, first);
-                } else {
-                    fetch_lane_ahead(self.lanes, number, first);
                 }
                 // SAFETY: the column has `count` rows from `first` on; `scratch.lanes` has room for 64 elements of each
                 // column, and is aligned.

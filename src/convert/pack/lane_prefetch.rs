@@ -1,6 +1,7 @@
 //! Which lines of lanes are prefetched before their elements are cast or filled?
 
 use super::isa::BLOCK_ROWS;
+use super::load::LANES;
 use super::stream::{LINE, prefetch};
 use super::transpose::AHEAD;
 use crate::convert::lane::Lane;
@@ -13,11 +14,12 @@ pub(super) const ADDRESSES: usize = 128;
 /// first-level cache would lose lines of more lanes before they are used.
 const LANES_AHEAD: usize = 4;
 
-/// Prefetches 64 rows of the lane that is read [`LANES_AHEAD`] lanes after number `number`: of the next 64 rows, behind the last lane.
+/// Prefetches 64 rows of the lane that is [`LANES_AHEAD`] lanes after number `number`, unless tiles read it in place: behind the last lane, the next
+/// 64 rows of the first ones.
 #[inline(always)]
-pub(super) fn fetch_lane_ahead(lanes: &[Lane<'_>], number: usize, first: usize) {
+pub(super) fn fetch_lane_ahead(lanes: &[Lane<'_>], in_place: &[bool; LANES], number: usize, first: usize) {
     let (lanes_ahead, count) = (number + LANES_AHEAD, lanes.len().max(1));
-    let Some(lane) = lanes.get(lanes_ahead % count) else { return };
+    let (Some(lane), Some(false)) = (lanes.get(lanes_ahead % count), in_place.get(lanes_ahead % count)) else { return };
     // If elements start inside a line, the rows before have prefetched that line.
     let start = lane.stored_at(first + lanes_ahead / count * BLOCK_ROWS).wrapping_add(LINE - 1);
     for line in 0..lane.stored() {

@@ -9,7 +9,7 @@ use super::{PackRefusal, Packer};
 use crate::alloc::HostBuffer;
 
 impl Packer<'_> {
-    /// Writes contiguous rows that are no whole lines: views of 4 bytes with AVX-512 in a way of their own.
+    /// Writes contiguous rows that are no whole lines: views of 4 bytes with AVX2 and AVX-512 in a way of their own.
     ///
     /// # Safety
     /// As [`super::pack_rows`]; rows lie one after the other, and are a line long or longer.
