@@ -51,13 +51,16 @@ def written(chain, folder):
     program.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, __file__, "--rustdoc"])} "$@"\n')
     program.chmod(0o755)
     plan = {str(folder / "public-api" / name): features for name, features in chain}
+    files = [Path(out) / "arrow_dlpack.json" for out in plan]
+    for file in files:
+        file.unlink(missing_ok=True)
     # A version that no run had: else cargo takes what the run before has written, and calls nothing.
     options = ["--crate-version", f"0.0.{time.time_ns()}"]
     command = ["cargo", "rustdoc", "--quiet", "--locked", "--package", "arrow-dlpack", "--lib"]
     command += ["--features", ",".join(chain[-1][1]), "--", *options]
     added = {"RUSTDOC": str(program), "PUBLIC_API_SETS": json.dumps(plan)}
     subprocess.run(command, cwd=ROOT, check=True, env={**os.environ, **added})
-    return [Path(out) / "arrow_dlpack.json" for out in plan]
+    return files
 
 
 def rustdoc(arguments):
@@ -70,11 +73,13 @@ def rustdoc(arguments):
 
     def run(out, features):
         command = ["rustdoc", *with_features(arguments, features), *unstable, "-o", out]
-        # With the files of cargo's job server.
+        # The file descriptors of cargo's job server stay open.
         return subprocess.run(command, check=False, env=environment, close_fds=False).returncode
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        sys.exit(max(pool.map(lambda each: run(*each), json.loads(os.environ["PUBLIC_API_SETS"]).items())))
+        codes = list(pool.map(lambda each: run(*each), json.loads(os.environ["PUBLIC_API_SETS"]).items()))
+    # A signal that ended one is a negative number.
+    sys.exit(any(codes))
 
 
 def with_features(arguments, features):

@@ -81,6 +81,15 @@ def test_ci_runs_the_oldest_and_the_newest_python():
     assert re.findall(r'"([\d.]+)"', matrix[1]) == [listed[0], listed[-1]]
 
 
+def test_ci_builds_with_the_oldest_rust_and_for_other_systems():
+    ci = read(ROOT / ".github/workflows/ci.yml")
+    oldest = tomllib.loads(read(ROOT / "Cargo.toml"))["workspace"]["package"]["rust-version"]
+    assert f"rustup toolchain install {oldest}.0 " in ci
+    platforms = re.search(r"^PLATFORMS \?= (.+)$", read(ROOT / "Makefile"), re.MULTILINE)
+    assert platforms is not None
+    assert f"--target {','.join(platforms[1].split())}\n" in ci
+
+
 def test_ci_runs_what_a_checkout_runs():
     steps = re.findall(r"^step (make .+)$", read(ROOT / ".ci/run"), re.MULTILINE)
     ci = read(ROOT / ".github/workflows/ci.yml")
