@@ -10,8 +10,8 @@ use crate::error::{Error, Result};
 use crate::ffi::dlpack::DLDeviceType;
 use crate::stream_order::{self, Readiness, Wait};
 
-/// Returns the array with counted nulls, if it is an array of structs on a device without a null count. The host reads
-/// the bitmap.
+/// Returns the array with counted nulls, if it is an array of structs on a device without a null count. A kernel counts
+/// those of CUDA memory, and the host waits for the number; elsewhere the host reads the bitmap.
 ///
 /// # Errors
 /// As [`super::array_to_device`], and if the memory contradicts the array.
