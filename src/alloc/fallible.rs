@@ -114,19 +114,19 @@ pub(crate) fn copied<T: Clone>(elements: &[T]) -> Result<Vec<T>> {
 /// # Errors
 /// If the allocation fails, and the errors of `write`.
 pub(crate) fn written(write: impl FnOnce(&mut dyn fmt::Write) -> Result<()>) -> Result<String> {
-    let mut text = Text::default();
+    let mut text = FallibleText::default();
     let written = write(&mut text);
     text.failed.map_or(written, Err).map(|()| text.text)
 }
 
 /// A text that grows fallibly.
 #[derive(Default)]
-struct Text {
+struct FallibleText {
     text: String,
     failed: Option<Error>,
 }
 
-impl fmt::Write for Text {
+impl fmt::Write for FallibleText {
     fn write_str(&mut self, more: &str) -> fmt::Result {
         match grown(more.len(), || self.text.try_reserve(more.len())) {
             Ok(()) => self.text.push_str(more),

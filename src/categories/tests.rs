@@ -163,6 +163,9 @@ fn wrong_vocabularies_are_refused() {
     let message = |values: ArrayRef| Categories::new(values).unwrap_err().to_string();
     let twice = message(array(StringArray::from(vec!["a", "b", "a"])));
     assert!(twice.contains("category 2 is \"a\", as category 0 is"), "{twice}");
+    let long = format!("{:a<1000}", "");
+    let twice = message(array(StringArray::from(vec![long.as_str(); 2])));
+    assert!(twice.contains(&format!("category 1 is \"{:a<100}\"..., as category 0 is", "")), "{twice}");
     let twice = message(array(Int8Array::from(vec![4, 4])));
     assert!(twice.contains("category 1 is 4, as category 0 is"), "{twice}");
     assert!(message(array(StringArray::from(vec![Some("a"), None]))).contains("category 1 is null"));
