@@ -625,7 +625,7 @@ $(STAMPS)/%: $(REQUIREMENTS)/%.txt $(REQUIREMENTS)/constraints.txt | $(STAMPS)/v
 	$(BIN)/pip install $(if $(findstring heavy,$*)$(findstring torch,$*),,--quiet) --requirement $<
 	@touch $@
 
-# A wheel that was made with another value is made again before it is tested, measured or packed.
+# A wheel that was made with another value of WHEEL_LTO is made again before it is tested, measured or packed.
 $(STAMPS)/wheel-lto-%:
 	@mkdir -p $(STAMPS) && rm -f $(STAMPS)/wheel-lto-* && touch $@
 
