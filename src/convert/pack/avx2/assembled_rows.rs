@@ -25,16 +25,21 @@ pub(in super::super) static ASSEMBLER: Assembler = Assembler { rows: BLOCK_ROWS,
 /// As [`Assembler`] says, for 64 rows; the processor has AVX2.
 #[target_feature(enable = "avx2")]
 unsafe fn assemble(block: &AssembledRows<'_>, first: usize) {
-    let count = block.columns.len();
-    for start in (0..count).step_by(LANES4) {
-        let next = start + LANES4;
-        let (next, row) = if next < count { (next, first) } else { (0, first + BLOCK_ROWS) };
-        fetch(block.columns.get(next..count.min(next + LANES4)).unwrap_or(&[]), row);
-        // The last columns come with as many of those before them as fill a tile, which are written again.
-        let column = start.min(count.saturating_sub(LANES4));
-        let Some(columns) = block.columns.get(column..).and_then(<[_]>::first_chunk) else { return };
-        // SAFETY: `columns`, `buffer` and `isa` are promised; these are columns `column` and the seven behind it.
-        unsafe { eight(block, columns, column, first) };
+    let (groups, rest) = block.columns.as_chunks::<LANES4>();
+    for (number, group) in groups.iter().enumerate() {
+        let next = (number + 1) * LANES4;
+        match block.columns.get(next..block.columns.len().min(next + LANES4)) {
+            Some(columns) if !columns.is_empty() => fetch(columns, first),
+            _ => fetch(block.columns.first_chunk::<LANES4>().map_or(&[], |first| first), first + BLOCK_ROWS),
+        }
+        // SAFETY: `columns`, `buffer` and `isa` are promised; these are columns `8 * number` and the seven behind it.
+        unsafe { eight(block, group, number * LANES4, first) };
+    }
+    // The last columns come with as many of those before them as fill a tile, which are written again.
+    if let (false, Some(columns)) = (rest.is_empty(), block.columns.last_chunk::<LANES4>()) {
+        fetch(block.columns.first_chunk::<LANES4>().map_or(&[], |first| first), first + BLOCK_ROWS);
+        // SAFETY: `columns`, `buffer` and `isa` are promised; these are the last eight columns.
+        unsafe { eight(block, columns, block.columns.len() - LANES4, first) };
     }
 }
 
