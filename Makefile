@@ -261,7 +261,7 @@ simulated-cuda:
 	@cp $(CARGO_TARGET)/debug/libsimulated_cuda.so $(SIMULATED_CUDA)/libcuda.so.1.new
 	@mv $(SIMULATED_CUDA)/libcuda.so.1.new $(SIMULATED_CUDA)/libcuda.so.1
 	@ln -sf libcuda.so.1 $(SIMULATED_CUDA)/libcuda.so
-	$(CXX) -std=c++17 -O1 -Wall -Wextra -Wno-unknown-pragmas -ffp-contract=off -fPIC -shared -I src/cuda \
+	$(CXX) -std=c++17 -O1 -Wall -Wextra -Wno-unknown-pragmas -ffp-contract=off -fno-strict-aliasing -fPIC -shared -I src/cuda \
 		-o $(SIMULATED_CUDA)/libsimulated_kernels.so.new tests/simulated-kernels/kernels.cc
 	@mv $(SIMULATED_CUDA)/libsimulated_kernels.so.new $(SIMULATED_CUDA)/libsimulated_kernels.so
 	@echo 'LD_LIBRARY_PATH=$(SIMULATED_CUDA) runs a program on it'

@@ -147,8 +147,9 @@ __device__ u32 power_of_ten(u32 exponent) {
     return power;
 }
 
-// A number of limbs of 32 bits, the lowest first, times a factor; `count` limbs have room for the product.
-__device__ void multiply(u32* limbs, u32 count, u32 factor) {
+// A number of limbs of 32 bits, the lowest first, times a factor; `count` limbs have room for the product. Not inlined: the registers of
+// decimals would be too many for the kernels around them.
+__device__ __noinline__ void multiply(u32* limbs, u32 count, u32 factor) {
     u64 carry = 0;
 #pragma unroll 1
     for (u32 place = 0; place < count; place++) {
@@ -182,7 +183,7 @@ struct Number {
 
 // An integer of 128 bits times ten to the power of minus the scale. For a float the nearest double, or, for shorter ones, one that
 // rounds to them as the number itself would: inexact ones are cut off, and their last bit is set.
-__device__ __noinline__ Number decimal(u64 low, u64 high, i32 scale, u32 to) {
+__device__ Number decimal(u64 low, u64 high, i32 scale, u32 to) {
     bool is_float = to >= FLOAT16, is_inexact = false, is_below_0 = (i64)high < 0;
     if (is_below_0) {
         high = ~high + (low == 0);
@@ -235,94 +236,93 @@ __device__ __noinline__ Number decimal(u64 low, u64 high, i32 scale, u32 to) {
 
 // ---- Values of any type ----
 
-// Bytes of a stored element of these that are cast.
+#define LOG2(bits, dtype) ((u64)(bits) << 3 * (dtype))
+
+// Bytes of a stored element of these that are cast: the power of two that three bits of a word tell for each dtype, because a table of
+// the shifts is shorter than the branches of a switch.
 __device__ u32 stored_bytes(u32 dtype) {
-    switch (dtype) {
-        case INT16: case UINT16: case FLOAT16: case BFLOAT16: return 2;
-        case INT32: case UINT32: case FLOAT32: case DECIMAL32: return 4;
-        case INT64: case UINT64: case FLOAT64: case DECIMAL64: return 8;
-        case DECIMAL128: return 16;
-        default: return 1;
-    }
+    const u64 two = LOG2(1, INT16) | LOG2(1, UINT16) | LOG2(1, FLOAT16) | LOG2(1, BFLOAT16);
+    const u64 four = LOG2(2, INT32) | LOG2(2, UINT32) | LOG2(2, FLOAT32) | LOG2(2, DECIMAL32);
+    const u64 eight = LOG2(3, INT64) | LOG2(3, UINT64) | LOG2(3, FLOAT64) | LOG2(3, DECIMAL64);
+    return 1u << ((two | four | eight | LOG2(4, DECIMAL128)) >> 3 * dtype & 7);
 }
 
-// An element on its way to another type. Four kinds of numbers in between: a case for every pair would be ten times the code.
-__device__ Number number_of(u32 from, i32 scale, u32 to, u64 at, u64 index) {
-    u64 low, high = 0;
-    switch (stored_bytes(from)) {
-        case 1: low = from == BITS ? bit(at, index) : load((const u8*)at + index); break;
-        case 2: low = load_any<u16>(at + 2 * index); break;
-        case 4: low = load_any<u32>(at + 4 * index); break;
-        case 8: low = load_any<u64>(at + 8 * index); break;
-        default:
-            low = load_any<u64>(at + 16 * index);
-            high = load_any<u64>(at + 16 * index + 8);
+// A stored decimal.
+__device__ __noinline__ Number decimal_at(u32 from, i32 scale, u32 to, u64 at, u64 index) {
+    u32 bytes = stored_bytes(from), unused = from == DECIMAL32 ? 32 : 0;
+    u64 low = load_integer(at + bytes * index, bytes < 8 ? bytes : 8);
+    low = (u64)((i64)(low << unused) >> unused);
+    u64 high = from == DECIMAL128 ? load_integer(at + bytes * index + 8, 8) : (u64)((i64)low >> 63);
+    return decimal(low, high, scale, to);
+}
+
+// Turns what is stored to numbers on their way to another type, in the slots of the lanes in `live`; not for decimals. Four carriers: a
+// case for every pair of types would be ten times the code. Returns `live` where the bits of the carrier are.
+__device__ u32 carry(u32 from, u32 live) {
+    u32 unused = 64 - 8 * stored_bytes(from);
+    switch (from) {
+#define CARRY(dtypes, expression) \
+        dtypes: \
+            _Pragma("unroll 1") for (u32 lane = 0; lane < LANES; lane++) { \
+                u64 word = slot(lane); \
+                if (live >> lane & 1) slot(lane) = (expression); \
+            } \
+            break;
+        CARRY(case BOOL, word != 0)
+        CARRY(case INT8: case INT16: case INT32, (u64)((i64)(word << unused) >> unused))
+        CARRY(case FLOAT16, same_bits<u32>(widen(Half{(u16)word})))
+        CARRY(case BFLOAT16, same_bits<u32>(widen(Brain{(u16)word})))
+#undef CARRY
     }
     switch (from) {
-        case BOOL: low = low != 0; break;
-        case INT8: low = (u64)(i64)(i8)low; break;
-        case INT16: low = (u64)(i64)(i16)low; break;
-        case INT32: case DECIMAL32: low = (u64)(i64)(i32)low; break;
-        case UINT64: return {low, UNSIGNED, true};
-        case FLOAT16: return {same_bits<u32>(widen(Half{(u16)low})), SINGLE, true};
-        case BFLOAT16: return {same_bits<u32>(widen(Brain{(u16)low})), SINGLE, true};
-        case FLOAT32: return {low, SINGLE, true};
-        case FLOAT64: return {low, DOUBLE, true};
+        case UINT64: return live << LANES * UNSIGNED;
+        case FLOAT16: case BFLOAT16: case FLOAT32: return live << LANES * SINGLE;
+        case FLOAT64: return live << LANES * DOUBLE;
+        default: return live << LANES * INTEGER;
     }
-    if (from < DECIMAL32) return {low, INTEGER, true};
-    return decimal(low, from == DECIMAL128 ? high : (u64)((i64)low >> 63), scale, to);
 }
 
-// A value as it is written, and whether it is the same number.
-template <class Word> struct Converted {
-    Word word;
-    bool fits;
-};
-
-template <class D, class Word> __device__ Converted<Word> cast(Number number) {
-    D value;
-    bool fits;
-    switch (number.carrier) {
-        case INTEGER: fits = convert_integer((i64)number.bits, &value); break;
-        case UNSIGNED: fits = convert_integer(number.bits, &value); break;
-        case SINGLE: fits = convert_float(same_bits<float>((u32)number.bits), &value); break;
-        default: fits = convert_float(same_bits<double>(number.bits), &value);
+// Writes the numbers of the lanes in `live` in the type D, and returns the lanes in which they are the same, up to rounding in a float.
+template <class D, class Convert> __device__ u32 convert_lanes(u32 live, Convert convert) {
+    u32 fitting = 0;
+#pragma unroll 1
+    for (u32 lane = 0; live >> lane != 0; lane++) {
+        if (!(live >> lane & 1)) continue;
+        D value;
+        fitting |= (u32)convert(slot(lane), &value) << lane;
+        slot(lane) = same_bits<typename Bytes<sizeof(D)>::Word>(value);
     }
-    return {same_bits<Word>(value), fits && number.fits};
+    return fitting;
 }
 
-// Not inlined: they are large.
-template <class Word> __device__ Converted<Word> cast_to(u32 to, Number number);
+template <class D> __device__ u32 convert(Carrier carrier, u32 live) {
+    switch (carrier) {
+        case INTEGER:
+            return convert_lanes<D>(live, [](u64 bits, D* out) { return convert_integer((i64)bits, out); });
+        case UNSIGNED:
+            return convert_lanes<D>(live, [](u64 bits, D* out) { return convert_integer(bits, out); });
+        case SINGLE:
+            return convert_lanes<D>(live, [](u64 bits, D* out) { return convert_float(same_bits<float>((u32)bits), out); });
+        default:
+            return convert_lanes<D>(live, [](u64 bits, D* out) { return convert_float(same_bits<double>(bits), out); });
+    }
+}
 
-template <> __device__ __noinline__ Converted<u8> cast_to<u8>(u32 to, Number number) {
+// The same in the type `to`. Not inlined, as it is large.
+__device__ __noinline__ u32 convert_to(u32 to, Carrier carrier, u32 live) {
     switch (to) {
-        case BOOL: return cast<Bool, u8>(number);
-        case INT8: return cast<i8, u8>(number);
-        default: return cast<u8, u8>(number);
-    }
-}
-
-template <> __device__ __noinline__ Converted<u16> cast_to<u16>(u32 to, Number number) {
-    switch (to) {
-        case INT16: return cast<i16, u16>(number);
-        case UINT16: return cast<u16, u16>(number);
-        case FLOAT16: return cast<Half, u16>(number);
-        default: return cast<Brain, u16>(number);
-    }
-}
-
-template <> __device__ __noinline__ Converted<u32> cast_to<u32>(u32 to, Number number) {
-    switch (to) {
-        case INT32: return cast<i32, u32>(number);
-        case UINT32: return cast<u32, u32>(number);
-        default: return cast<float, u32>(number);
-    }
-}
-
-template <> __device__ __noinline__ Converted<u64> cast_to<u64>(u32 to, Number number) {
-    switch (to) {
-        case INT64: return cast<i64, u64>(number);
-        case UINT64: return cast<u64, u64>(number);
-        default: return cast<double, u64>(number);
+        case BOOL: return convert<Bool>(carrier, live);
+        case INT8: return convert<i8>(carrier, live);
+        case INT16: return convert<i16>(carrier, live);
+        case INT32: return convert<i32>(carrier, live);
+        case INT64: return convert<i64>(carrier, live);
+        case UINT8: return convert<u8>(carrier, live);
+        case UINT16: return convert<u16>(carrier, live);
+        case UINT32: return convert<u32>(carrier, live);
+        case UINT64: return convert<u64>(carrier, live);
+        case FLOAT16: return convert<Half>(carrier, live);
+        case BFLOAT16: return convert<Brain>(carrier, live);
+        case FLOAT32: return convert<float>(carrier, live);
+        default: return convert<double>(carrier, live);
     }
 }

@@ -24,8 +24,10 @@ __device__ void lower(u64* to, u64 value) { atomicMin(to, value); }
 
 // Threads per block, in every launch.
 #define THREADS 256
-// Bytes of shared memory for a tile of pack_rows: 64 rows of 64 floats, and a vector of 16 bytes per row as padding.
-#define TILE_BYTES 17408
+// Bytes of shared memory for a tile of pack_rows: 128 rows of 128 bytes, and a vector of 16 bytes per row as padding.
+#define TILE_BYTES 18432
+// The elements of a column that a thread casts at once.
+#define LANES 4
 // The most words that one launch of store_table stores.
 #define TABLE_WORDS 480
 // Five resident blocks per multiprocessor leave enough registers that no kernel spills.
@@ -212,6 +214,16 @@ template <class T> __device__ T load_any(u64 address) {
     return same_bits<T>(word);
 }
 
+// Loads an integer of 1, 2, 4 or 8 bytes. Not inlined, which keeps the kernels small.
+__device__ __noinline__ u64 load_integer(u64 from, u32 bytes) {
+    if (bytes == 4 && from % 4 == 0) return load((const u32*)from);
+    if (bytes == 8 && from % 8 == 0) return load((const u64*)from);
+    u64 word = 0;
+#pragma unroll 1
+    for (u32 byte = bytes; byte > 0; byte--) word = word << 8 | load((const u8*)from + byte - 1);
+    return word;
+}
+
 template <> __device__ Sixteen load_any<Sixteen>(u64 address) {
     if (address % 16 == 0) return load((const Sixteen*)address);
     return Sixteen{{load_any<u64>(address), load_any<u64>(address + 8)}};
@@ -254,6 +266,35 @@ __device__ Vector<u32> load_wide(u64 from) {
     return vector;
 }
 
+// ---- Words of 1, 2, 4 or 8 bytes ----
+
+__device__ u64 load_word(u64 from, u32 size) {
+    switch (size) {
+        case 1: return load((const u8*)from);
+        case 2: return load((const u16*)from);
+        case 4: return load((const u32*)from);
+        default: return load((const u64*)from);
+    }
+}
+
+__device__ void store_word(u64 to, u32 size, u64 word) {
+    switch (size) {
+        case 1: return store((u8*)to, (u8)word);
+        case 2: return store((u16*)to, (u16)word);
+        case 4: return store((u32*)to, (u32)word);
+        default: return store((u64*)to, word);
+    }
+}
+
+// ---- Lanes ----
+
+// A thread casts up to LANES elements of a column at once, so that their loads overlap: its lanes. Each has a word of shared memory, as
+// registers have no index, for the place of its element, then for the element, and then for the element as the output has it.
+__shared__ u64 slots[LANES * THREADS];
+
+// Neighbouring threads have neighbouring words.
+__device__ u64& slot(u32 lane) { return slots[lane * THREADS + threadIdx.x]; }
+
 #include "kernel_casts.cuh"
 
 // ---- Elements in the output's dtype ----
@@ -264,6 +305,8 @@ struct Job {
     u32 count;
     // The dtype of the output.
     u32 to;
+    // Bytes of an element of the output, at most 8 if it is cast.
+    u32 size;
     // Per column, the lowest row number of a misfit; kernels only lower it.
     u64* misfits;
     // The row number of the first row of this launch.
@@ -279,24 +322,13 @@ template <class Word> __device__ Word fill_of(const Column& column) { return *(c
 #define DECREASING (~(u64)2)
 #define PADDING (~(u64)3)
 
-// Returns the code of a row. Two types of a size share its load, which keeps the kernels small.
+// Returns the code of a row.
 __device__ __noinline__ u64 code_of(u64 codes, u32 dtype, u64 row) {
+    u32 bytes = stored_bytes(dtype);
+    u64 code = load_integer(codes + bytes * row, bytes);
     // Sign extension makes a negative code larger than any count.
-    switch (dtype) {
-        case INT8: case UINT8: {
-            u8 code = load((const u8*)codes + row);
-            return dtype == INT8 ? (u64)(i64)(i8)code : code;
-        }
-        case INT16: case UINT16: {
-            u16 code = load_any<u16>(codes + 2 * row);
-            return dtype == INT16 ? (u64)(i64)(i16)code : code;
-        }
-        case INT32: case UINT32: {
-            u32 code = load_any<u32>(codes + 4 * row);
-            return dtype == INT32 ? (u64)(i64)(i32)code : code;
-        }
-        default: return load_any<u64>(codes + 8 * row);
-    }
+    u32 unused = 64 - 8 * bytes;
+    return dtype < UINT8 ? (u64)((i64)(code << unused) >> unused) : code;
 }
 
 // Returns the run that contains a row. Also validates one run end, that with the row's number, so that the threads together check all.
@@ -336,35 +368,147 @@ __device__ __noinline__ Found look_up(u64 address, u32 flags, u64 row) {
     return {load(&dictionary->values), code};
 }
 
-// Returns one element, cast if CASTS and the column's dtype ask for it, and the fill value if it is null.
-template <bool CASTS, class Word> __device__ Word element(const Job& job, const Column& column, u32 number, u64 row) {
-    bool is_valid = !column.validity || bit(column.validity, column.validity_bit + row);
-    if (!is_valid && column.is_filled) return fill_of<Word>(column);
-    u64 values = column.values, place = row;
-    if constexpr (CASTS) {
-        if (column.dtype & (GATHERED | CODES)) {
-            // Arrow leaves the codes under nulls undefined.
-            if (!is_valid) return 0;
-            Found found = look_up(values, column.dtype, row);
-            if (found.place == AT_NULL && column.is_filled) return fill_of<Word>(column);
-            if (found.place == PADDING) return (Word)found.values;
-            if (found.place >= DECREASING) {
-                lower(job.misfits + number, job.first + row);
-                return 0;
-            }
-            values = found.values;
-            place = found.place;
+// Returns one element, or the fill value if it is null.
+template <class Word> __device__ Word element(const Column& column, u64 row) {
+    bool is_null = column.validity && column.is_filled && !bit(column.validity, column.validity_bit + row);
+    return is_null ? fill_of<Word>(column) : load_any<Word>(column.values + sizeof(Word) * row);
+}
+
+// ---- Casts ----
+
+// Turns the places of the lanes in `live` to the words of 1, 2, 4 or 8 bytes there, or to bits of 0 or 1. Loads all at once if they are
+// aligned.
+__device__ void load_lanes(u64 values, u32 bytes, bool is_bits, u32 live) {
+    if (values & (bytes - 1)) {
+#pragma unroll 1
+        for (u32 lane = 0; live >> lane != 0; lane++) {
+            if (!(live >> lane & 1)) continue;
+            slot(lane) = load_integer(values + slot(lane) * bytes, bytes);
         }
-        u32 dtype = column.dtype & DTYPE_BITS;
-        if (dtype != SAME) {
-            i32 scale = (i8)(column.dtype >> SCALE_SHIFT);
-            Number stored = number_of(dtype, scale, job.to, values, column.value_bit + place);
-            Converted<Word> converted = cast_to<Word>(job.to, stored);
-            if (!converted.fits && is_valid) lower(job.misfits + number, job.first + row);
-            return converted.word;
+        return;
+    }
+    u64 words[LANES];
+#pragma unroll
+    for (u32 lane = 0; lane < LANES; lane++) {
+        u64 place = slot(lane);
+        words[lane] = values + (is_bits ? place >> 3 : place * bytes);
+    }
+    // One case for all lanes, so that no branch is between the loads.
+#define LOAD_ALL(Word) \
+    _Pragma("unroll") for (u32 lane = 0; lane < LANES; lane++) { \
+        if (live >> lane & 1) words[lane] = load((const Word*)words[lane]); \
+    }
+    switch (bytes) {
+        case 1: LOAD_ALL(u8) break;
+        case 2: LOAD_ALL(u16) break;
+        case 4: LOAD_ALL(u32) break;
+        default: LOAD_ALL(u64)
+    }
+#undef LOAD_ALL
+#pragma unroll
+    for (u32 lane = 0; lane < LANES; lane++) {
+        u64 word = is_bits ? words[lane] >> (slot(lane) & 7) & 1 : words[lane];
+        if (live >> lane & 1) slot(lane) = word;
+    }
+}
+
+// Turns the places of the lanes in `live` to the decimals there, one by one, as numbers on their way to the type `to`. Returns the lanes of
+// each carrier, of those whose number is the stored one.
+__device__ u32 load_decimals(u32 dtype, i32 scale, u32 to, u64 values, u32 live) {
+    u32 carried = 0;
+#pragma unroll 1
+    for (u32 lane = 0; live >> lane != 0; lane++) {
+        if (!(live >> lane & 1)) continue;
+        Number number = decimal_at(dtype, scale, to, values, slot(lane));
+        slot(lane) = number.bits;
+        if (number.fits) carried |= 1u << (LANES * number.carrier + lane);
+    }
+    return carried;
+}
+
+// The lanes of a column of codes: those that have a value, whose places are in their slots, and those of the others that misfit. The
+// slots of the others have what is written for them.
+struct FoundLanes {
+    u32 live;
+    u32 misfits;
+};
+
+// Finds the values of the lanes in `live`, of which those in `valid` have a code.
+__device__ FoundLanes find_lanes(const Column* column, u64 row, u32 apart, u32 live, u32 valid) {
+    FoundLanes result = {0, 0};
+#pragma unroll 1
+    for (u32 lane = 0; live >> lane != 0; lane++) {
+        // Arrow leaves the codes under nulls undefined.
+        if (!(valid >> lane & 1)) {
+            slot(lane) = load(column->fill);
+            continue;
+        }
+        Found found = look_up(load(&column->values), load(&column->dtype), row + lane * apart);
+        // Where a null value is no misfit; elsewhere nothing is at this place.
+        u64 filled = load(&column->is_filled) ? AT_NULL : PADDING;
+        u64 word = found.values;
+        if (found.place < PADDING) {
+            word = load(&column->value_bit) + found.place;
+            result.live |= 1u << lane;
+        } else if (found.place == AT_NULL) {
+            word = load(column->fill);
+        }
+        if (found.place > PADDING && found.place != filled) result.misfits |= 1u << lane;
+        slot(lane) = word;
+    }
+    return result;
+}
+
+// Writes elements of a column, in rows that are `apart`, to the slots of the lanes in `live`: cast if the column's dtype asks for it, and
+// the fill value if they are null. Returns the lanes that misfit.
+// Members of the column are loaded one by one: a copy of the struct would take registers.
+__device__ u32 cast_lanes(const Job& job, u32 number, u64 row, u32 apart, u32 live) {
+    const Column* column = job.columns + number;
+    u32 valid = live, dtype = load(&column->dtype);
+    u64 values = load(&column->values), validity = load(&column->validity);
+    if (validity) {
+        u64 first = load(&column->validity_bit) + row;
+#pragma unroll
+        for (u32 lane = 0; lane < LANES; lane++) {
+            if (live >> lane & 1 && !bit(validity, first + lane * apart)) valid &= ~(1u << lane);
         }
     }
-    return load_any<Word>(values + sizeof(Word) * place);
+    if (dtype & (GATHERED | CODES)) {
+        FoundLanes found = find_lanes(column, row, apart, live, valid);
+        live = found.live;
+        valid = live | found.misfits;
+        const Dictionary* dictionary = (const Dictionary*)values;
+        values = dtype & CODES ? load(&dictionary->codes) : load(&dictionary->values);
+    } else {
+        if (load(&column->is_filled)) live = valid;
+        // What is written for nulls: zeros unless they are filled.
+        u64 first = load(&column->value_bit) + row, null = load(column->fill);
+#pragma unroll
+        for (u32 lane = 0; lane < LANES; lane++) {
+            slot(lane) = live >> lane & 1 ? first + lane * apart : null;
+        }
+    }
+    u32 from = dtype & DTYPE_BITS, fitting = from == SAME ? live : 0, carried = 0;
+    if (from >= DECIMAL32) {
+        carried = load_decimals(from, (i8)(dtype >> SCALE_SHIFT), job.to, values, live);
+    } else {
+        load_lanes(values, from == SAME ? job.size : stored_bytes(from), from == BITS, live);
+        if (from != SAME) carried = carry(from, live);
+    }
+#pragma unroll 1
+    for (u32 carrier = 0; carried != 0; carrier++, carried >>= LANES) {
+        u32 lanes = carried & ((1u << LANES) - 1);
+        if (lanes != 0) fitting |= convert_to(job.to, (Carrier)carrier, lanes);
+    }
+    return valid & ~fitting;
+}
+
+// Lowers the misfit of a column to the rows of these lanes.
+__device__ void lower_misfits(const Job& job, u32 number, u64 row, u32 apart, u32 misfits) {
+#pragma unroll 1
+    for (u32 lane = 0; misfits >> lane != 0; lane++) {
+        if (misfits >> lane & 1) lower(job.misfits + number, job.first + row + lane * apart);
+    }
 }
 
 // ---- Column-major ----
@@ -381,7 +525,7 @@ template <class Word> __device__ void pack_columns(const Job& job, u64 rows, Wor
             if (start > rows || start + length > rows) {
 #pragma unroll 1
                 for (u64 row = start > rows ? 0 : start; row < start + length && row < rows; row++) {
-                    store(target + row, element<false, Word>(job, column, number, row));
+                    store(target + row, element<Word>(column, row));
                 }
                 continue;
             }
@@ -406,11 +550,22 @@ template <class Word> __device__ void pack_columns(const Job& job, u64 rows, Wor
     }
 }
 
-// As pack_columns, with checked casts. Stores single elements, because the arithmetic of the casts takes longer than the stores.
-template <class Word> __device__ void cast_columns(const Job& job, u64 rows, Word* out, u64 stride) {
+// As pack_columns, with checked casts. Stores single elements, because the arithmetic of the casts takes longer than the stores: those
+// of a thread are as far apart as a block has threads.
+__device__ void cast_to_columns(const Job& job, u64 rows, u64 out, u64 stride) {
     for (u32 number = blockIdx.y; number < job.count; number += gridDim.y) {
-        Column column = load(job.columns + number);
-        for (EACH(row, rows)) store(out + number * stride + row, element<true, Word>(job, column, number, row));
+        u64 row = blockIdx.x * (u64)LANES * blockDim.x + threadIdx.x;
+        for (; row < rows; row += gridDim.x * (u64)LANES * blockDim.x) {
+            u32 live = 0;
+#pragma unroll
+            for (u32 lane = 0; lane < LANES; lane++) live |= (u32)(row + lane * blockDim.x < rows) << lane;
+            lower_misfits(job, number, row, blockDim.x, cast_lanes(job, number, row, blockDim.x, live));
+#pragma unroll 1
+            for (u32 lane = 0; lane < LANES && row + lane * blockDim.x < rows; lane++) {
+                u64 place = number * stride + row + lane * blockDim.x;
+                store_word(out + place * job.size, job.size, slot(lane));
+            }
+        }
     }
 }
 
@@ -437,14 +592,15 @@ __device__ void pad_columns(const Job& job, u64 rows, Sixteen* out, u64 stride) 
 
 // ---- Row-major ----
 
-// Writes the elements of one row in Part::LENGTH successive columns, without casts.
-template <class Word> __device__ void pack_part(const Job& job, u32 place, u64 row, Part<Word>* slot) {
+// Writes the elements of one row in `count` successive columns, at most Part::LENGTH, to a row in shared memory.
+template <class Word> __device__ void pack_part(const Job& job, u32 place, u32 count, u64 row, Word* slot, bool is_vector) {
     const u32 length = Part<Word>::LENGTH;
     u64 values[length];
     bool is_aligned = true, is_filled = false;
 #pragma unroll
     for (u32 lane = 0; lane < length; lane++) {
-        Column column = load(job.columns + place + lane);
+        // Lanes without a column load the first one again.
+        Column column = load(job.columns + place + (lane < count ? lane : 0));
         values[lane] = column.values + sizeof(Word) * row;
         is_aligned &= column.values % sizeof(Word) == 0;
         is_filled |= column.validity != 0 && column.is_filled != 0;
@@ -458,111 +614,228 @@ template <class Word> __device__ void pack_part(const Job& job, u32 place, u64 r
 #pragma unroll
         for (u32 lane = 0; lane < length; lane++) part.lanes[lane] = load_any<Word>(values[lane]);
     }
-    *slot = part;
+    if (is_vector) {
+        *(Part<Word>*)slot = part;
+    } else {
+#pragma unroll
+        for (u32 lane = 0; lane < length; lane++) {
+            if (lane < count) slot[lane] = part.lanes[lane];
+        }
+    }
     if (is_filled) {
         // Two at a time, in shared memory: more would spill registers.
 #pragma unroll 2
-        for (u32 lane = 0; lane < length; lane++) {
+        for (u32 lane = 0; lane < count; lane++) {
             Column column = load(job.columns + place + lane);
             bool is_valid = !column.validity || !column.is_filled || bit(column.validity, column.validity_bit + row);
-            if (!is_valid) slot->lanes[lane] = fill_of<Word>(column);
+            if (!is_valid) slot[lane] = fill_of<Word>(column);
         }
     }
 }
 
-// Transposes tiles through shared memory, so that both the reads of columns and the writes of rows are coalesced.
-template <bool CASTS, class Word> __device__ void pack_rows(const Job& job, u64 rows, Word* out, u64 stride, Tile tile) {
-    const u32 length = Vector<Word>::LENGTH;
-    __shared__ Vector<Word> memory[TILE_BYTES / 16];
-    Word* shared = (Word*)memory;
-    u32 tall = 1u << tile.row_bits, across = (job.count + tile.columns - 1) / tile.columns;
-    u64 down = (rows + tall - 1) >> tile.row_bits;
-    // Divides once per block, and steps from tile to tile by additions.
-    u64 tile_row = blockIdx.x / across;
-    u32 tile_column = blockIdx.x % across;
-    while (tile_row < down) {
-        u64 first_row = tile_row << tile.row_bits;
-        u32 first_column = tile_column * tile.columns;
-        u32 height = (u32)(rows - first_row < tall ? rows - first_row : tall);
-        u32 width = job.count - first_column < tile.columns ? job.count - first_column : tile.columns;
-        // Neighbouring threads read neighbouring rows of a column; if rows are vectors, a thread reads several columns.
-        u32 step = tile.is_vectors && !CASTS ? Part<Word>::LENGTH : 1;
+// Loads 16 bytes of shared memory that begin at any byte. Reads up to three bytes behind them.
+__device__ Vector<u32> load_shared(const u8* from) {
+    u32 skipped = (u64)from % 4, shift = skipped * 8;
+    const u32* start = (const u32*)(from - skipped);
+    Vector<u32> vector;
+    u32 low = start[0];
+#pragma unroll
+    for (u32 lane = 0; lane < 4; lane++) {
+        u32 high = skipped == 0 && lane == 3 ? 0 : start[lane + 1];
+        vector.lanes[lane] = (u32)(((u64)high << 32 | low) >> shift);
+        low = high;
+    }
+    return vector;
+}
+
+// Writes a word to shared memory.
+__device__ void put_word(u8* to, u32 size, u64 word) {
+    switch (size) {
+        case 1: *to = (u8)word; break;
+        case 2: *(u16*)to = (u16)word; break;
+        case 4: *(u32*)to = (u32)word; break;
+        default: *(u64*)to = word;
+    }
+}
+
+// Stores a word of shared memory.
+__device__ void copy_word(const u8* from, u32 size, u8* to) {
+    switch (size) {
+        case 1: return store(to, *from);
+        case 2: return store((u16*)to, *(const u16*)from);
+        case 4: return store((u32*)to, *(const u32*)from);
+        default: return store((u64*)to, *(const u64*)from);
+    }
+}
+
+// Stores runs of bytes, as the `runs` rows of a tile in shared memory are, `pitch` bytes from one to the next there and `stride` in the
+// output. A thread writes the part of a run that lies in one aligned vector of the output, in words of `size` where that is not whole.
+__device__ void store_runs(const u8* shared, u32 pitch, u32 runs, u32 bytes, u32 size, u8* out, u64 stride) {
+    // A run may begin and end inside a vector, which makes two partial groups.
+    u32 groups = bytes / 16 + 2;
+    for (u32 index = threadIdx.x; index < runs * groups; index += THREADS) {
+        u32 run = index / groups, group = index % groups;
+        u8* target = out + run * stride;
+        const u8* source = shared + run * pitch;
+        u32 before = (u64)target % 16, start = group * 16 - before;
+        // Where the vector begins before the run, `start` is beyond its end.
+        if (start < bytes && start + 16 <= bytes) {
+            store((Vector<u32>*)(target + start), load_shared(source + start));
+            continue;
+        }
 #pragma unroll 1
-        for (u32 index = threadIdx.x; index < (width / step) << tile.row_bits; index += THREADS) {
-            u32 row = index & (tall - 1), group = (index >> tile.row_bits) * step;
-            if (row >= height) continue;
-            u32 place = first_column + group;
-            Word* slot = shared + row * tile.pitch + group;
-            if (step == 1) {
-                *slot = element<CASTS, Word>(job, load(job.columns + place), place, first_row + row);
-                continue;
-            }
-            if constexpr (!CASTS) pack_part<Word>(job, place, first_row + row, (Part<Word>*)slot);
-        }
-        __syncthreads();
-        Word* target = out + first_row * stride + first_column;
-        if (tile.is_vectors) {
-            u32 vectors = width / length;
-            for (u32 index = threadIdx.x; index < height * vectors; index += THREADS) {
-                u32 row = index / vectors, place = index % vectors * length;
-                store((Vector<Word>*)(target + row * stride + place), *(Vector<Word>*)(shared + row * tile.pitch + place));
-            }
-        } else if (width == stride && width == tile.pitch && (u64)target % 16 == 0) {
-            // The tile has all columns, and neither side has gaps between rows: copy it as one run of bytes.
-            u32 words = height * width, vectors = words / length;
-            for (u32 index = threadIdx.x; index < vectors; index += THREADS) {
-                store((Vector<Word>*)target + index, memory[index]);
-            }
-            u32 last = vectors * length + threadIdx.x;
-            if (last < words) store(target + last, shared[last]);
-        } else {
-            for (u32 index = threadIdx.x; index < height * width; index += THREADS) {
-                u32 row = index / width, place = index % width;
-                store(target + row * stride + place, shared[row * tile.pitch + place]);
-            }
-        }
-        __syncthreads();
-        tile_row += gridDim.x / across;
-        tile_column += gridDim.x % across;
-        if (tile_column >= across) {
-            tile_column -= across;
-            tile_row++;
+        for (u32 byte = 0; byte < 16; byte += size) {
+            u32 place = start + byte;
+            if (place < bytes) copy_word(source + place, size, target + place);
         }
     }
+}
+
+// The part of a matrix that one block transposes through shared memory, so that both the reads of columns and the writes of rows are
+// coalesced.
+struct MatrixPart {
+    u64 row;
+    u32 column;
+    u32 height;
+    u32 width;
+    // From one of a block to the next: rows, columns, and the columns after which the next row of tiles begins.
+    u64 rows_on;
+    u32 columns_on;
+    u32 end;
+};
+
+// That of this block, in shared memory, as all of its threads go through the same ones.
+__shared__ MatrixPart part;
+
+// Calls `read` for each tile of this block, which writes it to shared memory, and stores what it has written. `shared` has TILE_BYTES and
+// a vector more, as load_shared reads behind the last row.
+template <class Read> __device__ void write_tiles(u32 count, u64 rows, u32 size, u8* out, u64 stride, Tile tile, u8* shared, Read read) {
+    u32 tall = 1u << tile.row_bits;
+    auto cut = [&] {
+        part.height = rows - part.row < tall ? (u32)(rows - part.row) : tall;
+        part.width = count - part.column < tile.columns ? count - part.column : tile.columns;
+    };
+    if (threadIdx.x == 0) {
+        u32 across = (count + tile.columns - 1) / tile.columns;
+        // Divides once per block, and steps from tile to tile by additions.
+        part.row = (u64)(blockIdx.x / across) << tile.row_bits;
+        part.column = blockIdx.x % across * tile.columns;
+        part.rows_on = (u64)(gridDim.x / across) << tile.row_bits;
+        part.columns_on = gridDim.x % across * tile.columns;
+        part.end = across * tile.columns;
+        cut();
+    }
+    __syncthreads();
+    while (part.row < rows) {
+        read();
+        __syncthreads();
+        u8* target = out + (part.row * stride + part.column) * size;
+        u32 pitch = tile.pitch * size, bytes = part.width * size, height = part.height;
+        if (tile.is_vectors) {
+            u32 vectors = bytes / 16;
+            for (u32 index = threadIdx.x; index < height * vectors; index += THREADS) {
+                u32 row = index / vectors, place = index % vectors * 16;
+                store((Vector<u32>*)(target + row * stride * size + place), *(Vector<u32>*)(shared + row * pitch + place));
+            }
+        } else if (size < 16) {
+            // A tile of all columns, without gaps between rows on either side, is one run of bytes.
+            bool is_run = part.width == stride && bytes == pitch;
+            u32 runs = is_run ? 1 : height, run = is_run ? height * bytes : bytes;
+            store_runs(shared, pitch, runs, run, size, target, stride * size);
+        }
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            part.row += part.rows_on;
+            part.column += part.columns_on;
+            if (part.column >= part.end) {
+                part.column -= part.end;
+                part.row += tall;
+            }
+            cut();
+        }
+        __syncthreads();
+    }
+}
+
+template <class Word> __device__ void pack_rows(const Job& job, u64 rows, Word* out, u64 stride, Tile tile) {
+    __shared__ Vector<u32> memory[TILE_BYTES / 16 + 1];
+    Word* shared = (Word*)memory;
+    const u32 step = Part<Word>::LENGTH;
+    write_tiles(job.count, rows, sizeof(Word), (u8*)out, stride, tile, (u8*)memory, [&] {
+        u32 parts = (part.width + step - 1) / step;
+        // Neighbouring threads read neighbouring rows of several columns.
+#pragma unroll 1
+        for (u32 index = threadIdx.x; index < parts << tile.row_bits; index += THREADS) {
+            u32 row = index & ((1u << tile.row_bits) - 1), place = (index >> tile.row_bits) * step;
+            if (row >= part.height) continue;
+            u32 count = part.width - place < step ? part.width - place : step;
+            Word* slot = shared + row * tile.pitch + place;
+            pack_part<Word>(job, part.column + place, count, part.row + row, slot, tile.is_vectors);
+        }
+    });
+}
+
+// As pack_rows, with checked casts, and of elements of any size.
+__device__ void cast_to_rows(const Job& job, u64 rows, u8* out, u64 stride, Tile tile) {
+    __shared__ Vector<u32> memory[TILE_BYTES / 16 + 1];
+    u8* shared = (u8*)memory;
+    // The rows of a column that a thread casts are a quarter of a tile apart, and not less than a warp reads.
+    u32 bits = tile.row_bits < 7 ? 5 : tile.row_bits - 2, apart = 1u << bits;
+    write_tiles(job.count, rows, job.size, out, stride, tile, shared, [&] {
+#pragma unroll 1
+        for (u32 index = threadIdx.x; index < part.width << bits; index += THREADS) {
+            u32 row = index & (apart - 1), place = index >> bits;
+            if (row >= part.height) continue;
+            u32 live = 0;
+#pragma unroll
+            for (u32 lane = 0; lane < LANES; lane++) live |= (u32)(row + lane * apart < part.height) << lane;
+            u32 misfits = cast_lanes(job, part.column + place, part.row + row, apart, live);
+            lower_misfits(job, part.column + place, part.row + row, apart, misfits);
+#pragma unroll 1
+            for (u32 lane = 0; lane < LANES && row + lane * apart < part.height; lane++) {
+                u8* to = shared + ((row + lane * apart) * tile.pitch + place) * job.size;
+                put_word(to, job.size, slot(lane));
+            }
+        }
+    });
 }
 
 // Packs columns into a column-major matrix, `stride` elements from one column to the next.
 #define PACK_COLUMNS(name, pack, Word) \
-    KERNEL name(const Column* columns, u32 count, u32 to, u64 rows, Word* out, u64 stride, u64* misfits, u64 first) { \
-        pack(Job{columns, count, to, misfits, first}, rows, out, stride); \
+    KERNEL name(const Column* columns, u32 count, u64 rows, Word* out, u64 stride, u64* misfits, u64 first) { \
+        pack(Job{columns, count, SAME, sizeof(Word), misfits, first}, rows, out, stride); \
     }
 PACK_COLUMNS(pack_columns_1, pack_columns, u8)
 PACK_COLUMNS(pack_columns_2, pack_columns, u16)
 PACK_COLUMNS(pack_columns_4, pack_columns, u32)
 PACK_COLUMNS(pack_columns_8, pack_columns, u64)
 PACK_COLUMNS(pack_columns_16, pack_columns, Sixteen)
-// As pack_columns, with checked casts: `misfits` reports values out of range.
-PACK_COLUMNS(cast_columns_1, cast_columns, u8)
-PACK_COLUMNS(cast_columns_2, cast_columns, u16)
-PACK_COLUMNS(cast_columns_4, cast_columns, u32)
-PACK_COLUMNS(cast_columns_8, cast_columns, u64)
 PACK_COLUMNS(pad_columns_16, pad_columns, Sixteen)
 
+// As pack_columns, with checked casts to elements of `size` bytes: `misfits` reports values out of range.
+KERNEL cast_columns(
+    const Column* columns, u32 count, u64 rows, u64 out, u64 stride, u64* misfits, u64 first, u32 to, u32 size
+) {
+    cast_to_columns(Job{columns, count, to, size, misfits, first}, rows, out, stride);
+}
+
 // Packs columns into a row-major matrix, `stride` elements from one row to the next.
-#define PACK_ROWS(name, casts, Word) \
-    KERNEL name(const Column* columns, u32 count, u32 to, u64 rows, Word* out, u64 stride, Tile tile, u64* misfits, u64 first) { \
-        pack_rows<casts>(Job{columns, count, to, misfits, first}, rows, out, stride, tile); \
+#define PACK_ROWS(name, Word) \
+    KERNEL name(const Column* columns, u32 count, u64 rows, Word* out, u64 stride, Tile tile) { \
+        pack_rows(Job{columns, count, SAME, sizeof(Word), nullptr, 0}, rows, out, stride, tile); \
     }
-PACK_ROWS(pack_rows_1, false, u8)
-PACK_ROWS(pack_rows_2, false, u16)
-PACK_ROWS(pack_rows_4, false, u32)
-PACK_ROWS(pack_rows_8, false, u64)
-PACK_ROWS(pack_rows_16, false, Sixteen)
-// As pack_rows, with checked casts.
-PACK_ROWS(cast_rows_1, true, u8)
-PACK_ROWS(cast_rows_2, true, u16)
-PACK_ROWS(cast_rows_4, true, u32)
-PACK_ROWS(cast_rows_8, true, u64)
+PACK_ROWS(pack_rows_1, u8)
+PACK_ROWS(pack_rows_2, u16)
+PACK_ROWS(pack_rows_4, u32)
+PACK_ROWS(pack_rows_8, u64)
+PACK_ROWS(pack_rows_16, Sixteen)
+
+// As pack_rows, with checked casts to elements of `size` bytes.
+KERNEL cast_rows(
+    const Column* columns, u32 count, u64 rows, u8* out, u64 stride, Tile tile, u64* misfits, u64 first, u32 to, u32 size
+) {
+    cast_to_rows(Job{columns, count, to, size, misfits, first}, rows, out, stride, tile);
+}
 
 // ---- Tables, misfits and rows ----
 
@@ -733,24 +1006,6 @@ KERNEL spread_rows(const u8* from, u64 rows, u64 width, u8* out, u64 stride) {
     }
 }
 
-__device__ u64 load_word(u64 from, u32 size) {
-    switch (size) {
-        case 1: return load((const u8*)from);
-        case 2: return load((const u16*)from);
-        case 4: return load((const u32*)from);
-        default: return load((const u64*)from);
-    }
-}
-
-__device__ void store_word(u64 to, u32 size, u64 word) {
-    switch (size) {
-        case 1: return store((u8*)to, (u8)word);
-        case 2: return store((u16*)to, (u16)word);
-        case 4: return store((u32*)to, (u32)word);
-        default: return store((u64*)to, word);
-    }
-}
-
 // Copies strided words, one two-dimensional tile per block. Neighbouring threads read neighbouring words and write neighbouring words; if
 // `is_across`, the tile is transposed in shared memory for that.
 KERNEL copy_strided(const __grid_constant__ Strided shape, u32 tiles, u64 from, u64 out) {
@@ -911,22 +1166,32 @@ KERNEL join_validity(const Level* levels, u32 level_count, u64 elements, u8* out
     }
 }
 
-// Overwrites null elements with `fill`, in place, as Arrow leaves the bytes under nulls undefined. Does not touch valid elements.
-template <class Word> __device__ void fill_nulls(Word* values, const u8* validity, u64 first_bit, u64 count, Word fill) {
-    for (EACH(index, count)) {
-        if (!bit((u64)validity, first_bit + index)) store(values + index, fill);
+// Overwrites null bools with `fill`, in place, as Arrow leaves the values under nulls undefined. Does not touch valid ones. A thread reads
+// the bits of 16 of them at once.
+KERNEL fill_nulls(u8* bools, const u8* validity, u64 first_bit, u64 count, u32 fill) {
+    u32 before = (u64)bools % 16;
+    for (EACH(group, (count + before + 15) / 16)) {
+        u64 start = group * 16 - before;
+        if (start > count || start + 16 > count) {
+#pragma unroll 1
+            for (u32 lane = 0; lane < 16; lane++) {
+                u64 index = start + lane;
+                if (index < count && !bit((u64)validity, first_bit + index)) store(bools + index, (u8)fill);
+            }
+            continue;
+        }
+        u32 valid = bits((u64)validity, first_bit + start, 16);
+        if (valid == 0xffff) continue;
+        Vector<u32>* place = (Vector<u32>*)(bools + start);
+        Vector<u32> words = load(place);
+#pragma unroll
+        for (u32 lane = 0; lane < 4; lane++) {
+            u32 kept = spread(valid >> 4 * lane) * 0xff;
+            words.lanes[lane] = (words.lanes[lane] & kept) | (fill * 0x01010101u & ~kept);
+        }
+        store(place, words);
     }
 }
-#define FILL_NULLS(name, Word, fill) \
-    KERNEL name(Word* values, const u8* validity, u64 first_bit, u64 count, u64 low, u64 high) { \
-        (void)high; \
-        fill_nulls<Word>(values, validity, first_bit, count, fill); \
-    }
-FILL_NULLS(fill_nulls_1, u8, (u8)low)
-FILL_NULLS(fill_nulls_2, u16, (u16)low)
-FILL_NULLS(fill_nulls_4, u32, (u32)low)
-FILL_NULLS(fill_nulls_8, u64, low)
-FILL_NULLS(fill_nulls_16, Sixteen, (Sixteen{{low, high}}))
 
 // Lowers `found` to the index of the first byte that is neither 0 nor 1: a column of arrow.bool8 without one can be a view.
 KERNEL find_no_bool(const u8* bytes, u64 count, u64* found) {

@@ -202,31 +202,6 @@ fn too_large() -> Error {
     Error::unsupported("the data is larger than the memory of a device can be")
 }
 
-/// Returns the kernel for elements of this size.
-fn sized(kernels: [Option<Kernel>; 5], bytes: u64) -> Result<Kernel> {
-    let [one, two, four, eight, sixteen] = kernels;
-    let kernel = match bytes {
-        1 => one,
-        2 => two,
-        4 => four,
-        8 => eight,
-        16 => sixteen,
-        _ => None,
-    };
-    kernel.ok_or_else(|| Error::unsupported(format!("no kernel is for elements of {bytes} bytes")))
-}
-
-macro_rules! sized {
-    ($bytes:expr => $one:ident, $two:ident, $four:ident, $eight:ident $(, $sixteen:ident)?) => {{
-        #[allow(unused_mut, unused_assignments, reason = "casts have no elements of 16 bytes")]
-        let mut sixteen = None;
-        $(sixteen = Some(Kernel::$sixteen);)?
-        let first = [Kernel::$one, Kernel::$two, Kernel::$four, Kernel::$eight].map(Some);
-        let [one, two, four, eight] = first;
-        sized([one, two, four, eight, sixteen], $bytes)
-    }};
-}
-
 /// Pointers to values, as a launch expects them.
 macro_rules! parameters {
     ($($value:expr),+ $(,)?) => { [$((&raw const $value).cast_mut().cast::<c_void>()),+] };
@@ -336,26 +311,25 @@ impl Current {
         unsafe { self.launch(Kernel::JoinValidity, (elements.div_ceil(8), 1), &mut parameters, stream) }
     }
 
-    /// Writes the first `itemsize` bytes of `fill` to each of `count` elements whose bit is not set.
+    /// Writes `fill` to each of `count` bools whose bit is not set.
     ///
     /// # Errors
-    /// As [`Current::unpack_bits`], and for element sizes other than 1, 2, 4, 8 or 16 bytes.
+    /// As [`Current::unpack_bits`].
     ///
     /// # Safety
-    /// The bits and the elements, which are aligned to their size, are memory of this device until the kernel is done.
+    /// The bits and the bools are memory of this device until the kernel is done.
     pub(crate) unsafe fn fill_nulls(
         &self,
-        (values, itemsize): (DevicePointer, u64),
+        bools: DevicePointer,
         validity: DeviceBits,
         count: u64,
-        fill: [u8; 16],
+        fill: u8,
         stream: Stream,
     ) -> Result<()> {
-        let kernel = sized!(itemsize => FillNulls1, FillNulls2, FillNulls4, FillNulls8, FillNulls16)?;
-        let (low, high) = halves(fill);
-        let mut parameters = parameters![values, validity.bitmap, validity.first, count, low, high];
-        // SAFETY: `Launch` invariant; the bits and the elements are memory of this device, as promised.
-        unsafe { self.launch(kernel, (count, 1), &mut parameters, stream) }
+        let (work, fill) = (groups(count)?, u32::from(fill));
+        let mut parameters = parameters![bools, validity.bitmap, validity.first, count, fill];
+        // SAFETY: `Launch` invariant; the bits and the bools are memory of this device, as promised.
+        unsafe { self.launch(Kernel::FillNulls, (work, 1), &mut parameters, stream) }
     }
 
     /// Lowers the 64-bit number at `found` to the index of the first of `count` bytes that is neither 0 nor 1.

@@ -274,7 +274,7 @@ impl KernelSource {
         match (validity, self.fill) {
             // SAFETY: the output has room for the chunk, which was just written there; a bitmap has a bit for each
             // element.
-            (Some(validity), Some(fill)) => unsafe { current.fill_nulls((out, 1), validity, count, fill, stream) },
+            (Some(validity), Some([fill, ..])) => unsafe { current.fill_nulls(out, validity, count, fill, stream) },
             _ => Ok(()),
         }
     }

@@ -89,11 +89,16 @@ impl Chunks {
         Self { on_host, moved }
     }
 
-    /// Batches of columns of one type, a few rows cut off in front.
-    fn batches(data_type: &DataType, columns: usize, lengths: &[usize], random: &mut Random) -> Self {
+    /// Batches of columns of one type, one value of `one_null_in` null unless that is 0, and a few rows cut off in front.
+    fn batches(
+        (data_type, one_null_in): (&DataType, usize),
+        columns: usize,
+        lengths: &[usize],
+        random: &mut Random,
+    ) -> Self {
         let fields: Vec<_> = (0..columns).map(|index| field(&format!("c{index}"), data_type.clone())).collect();
         let batch = |length: &usize| -> ArrayRef {
-            let arrays = (0..columns).map(|_| random_array(data_type, length + 3, 5, random)).collect();
+            let arrays = (0..columns).map(|_| random_array(data_type, length + 3, one_null_in, random)).collect();
             std::sync::Arc::new(StructArray::new(fields.clone().into(), arrays, None).slice(3, *length))
         };
         let chunks: Vec<ArrayRef> = lengths.iter().map(batch).collect();
@@ -122,7 +127,7 @@ fn compare_matrices(source: &DataType, dtype: DType, several: &[usize], is_row_m
     let mut random = Random(23);
     for &columns in several {
         // The second chunk starts in the middle of the memory, and of a tile.
-        let chunks = Chunks::batches(source, columns, &[37, 0, 6], &mut random);
+        let chunks = Chunks::batches((source, 5), columns, &[37, 0, 6], &mut random);
         let convert = into_matrix(dtype);
         for gap in GAPS {
             for first in starts(dtype, gap) {
@@ -168,6 +173,52 @@ fn rows_of_casts_at_every_distance() {
     ] {
         compare_matrices(&source, dtype, &[2, 3, 16], true);
     }
+}
+
+/// Pairs of doubles are numbers of 16 bytes, whose rows always begin at vectors.
+#[test]
+#[ignore = "needs a CUDA driver: make test-cuda"]
+fn rows_and_columns_of_sixteen_bytes_at_every_distance() {
+    cuda::use_device(0);
+    let mut random = Random(31);
+    let pair = list(DataType::Float64, 2);
+    for columns in [2, 3, 16, 70] {
+        let chunks = Chunks::batches((&pair, 0), columns, &[37, 0, 6], &mut random);
+        for gap in GAPS {
+            for is_row_major in [true, false] {
+                let case = Case::new(DType::Complex128, [43, columns], gap, gap % 2, is_row_major);
+                case.compare(&chunks, |given, out| {
+                    Conversion::default().dtype(DType::Complex128).write(given, out).unwrap();
+                });
+            }
+        }
+    }
+    cuda::expect_no_races();
+}
+
+/// So many rows that a thread casts several of a column: all of them, and fewer at the end of a chunk.
+#[test]
+#[ignore = "needs a CUDA driver: make test-cuda"]
+fn casts_of_many_rows() {
+    cuda::use_device(0);
+    let mut random = Random(37);
+    for (source, dtype, columns) in [
+        (DataType::Boolean, DType::UInt8, 3),
+        (DataType::Int8, DType::BFloat16, 4),
+        (DataType::UInt16, DType::Float32, 70),
+        (DataType::Float32, DType::Float64, 5),
+        (DataType::Int8, DType::Int64, 16),
+    ] {
+        let lengths = [1290, 1025, 97];
+        let chunks = Chunks::batches((&source, 5), columns, &lengths, &mut random);
+        let rows = lengths.iter().sum();
+        for (gap, first) in [(0, 0), (0, 1), (1, 0), (5, 3)] {
+            for is_row_major in [true, false] {
+                Case::new(dtype, [rows, columns], gap, first, is_row_major).compare(&chunks, into_matrix(dtype));
+            }
+        }
+    }
+    cuda::expect_no_races();
 }
 
 #[test]

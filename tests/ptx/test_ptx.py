@@ -46,7 +46,7 @@ def test_the_committed_cubins_are_what_the_ptx_is_assembled_to(architecture):
         assert cubin == pack.unpack(PACKED.read_bytes())[architecture], "run `make cubins`"
     # Registers that do not fit go to memory, which is slow.
     spilled = re.findall(r"(\d+) bytes spill stores", said)
-    assert len(spilled) >= 29
+    assert len(spilled) >= len(re.findall(r"^\.visible \.entry ", PTX.read_text(), re.M)) >= 26
     assert set(spilled) == {"0"}
 
 

@@ -208,10 +208,9 @@ struct SimulatedKernel {
     ENTRY(prefix##_1, has_barriers), ENTRY(prefix##_2, has_barriers), ENTRY(prefix##_4, has_barriers), ENTRY(prefix##_8, has_barriers)
 
 extern "C" const SimulatedKernel simulated_kernels[] = {
-    SIZES(pack_columns, false), ENTRY(pack_columns_16, false), SIZES(cast_columns, false), ENTRY(pad_columns_16, false),
-    SIZES(pack_rows, true),     ENTRY(pack_rows_16, true),     SIZES(cast_rows, true),
-    SIZES(fill_nulls, false),   ENTRY(fill_nulls_16, false),
-    ENTRY(spread_rows, false),  ENTRY(copy_strided, true),
+    SIZES(pack_columns, false), ENTRY(pack_columns_16, false), ENTRY(cast_columns, false), ENTRY(pad_columns_16, false),
+    SIZES(pack_rows, true),     ENTRY(pack_rows_16, true),     ENTRY(cast_rows, true),
+    ENTRY(fill_nulls, false),   ENTRY(spread_rows, false),  ENTRY(copy_strided, true),
     ENTRY(store_table, false),  ENTRY(keep_misfits, false),  ENTRY(measure_rows, true), ENTRY(place_rows, false),
     ENTRY(unpack_bits, false),  ENTRY(pack_bits, false),       ENTRY(count_nulls, true),
     ENTRY(join_validity, false), ENTRY(find_no_bool, false),   ENTRY(normalise_bools, false),

@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use super::{ColumnType, VECTOR, sized, too_large};
+use super::{ColumnType, VECTOR, too_large};
 use crate::cuda::context::Current;
 use crate::cuda::driver::DevicePointer;
 use crate::cuda::module::Kernel;
@@ -10,7 +10,9 @@ use crate::cuda::stream::Stream;
 use crate::error::{Error, Result};
 
 /// Bytes of a tile in shared memory: `TILE_BYTES` in kernels.cu.
-const TILE_BYTES: u64 = 17_408;
+const TILE_BYTES: u64 = 18_432;
+/// The rows of a column that a thread casts at once: `LANES` in kernels.cu.
+const LANES: u64 = 4;
 /// Threads of a block, which write one tile together.
 const THREADS: u64 = 256;
 
@@ -45,6 +47,29 @@ pub(crate) struct Packing {
     pub(crate) misfits: DevicePointer,
 }
 
+impl Packing {
+    /// Returns the kernel for the layout and the size of the elements.
+    fn kernel(&self) -> Result<Kernel> {
+        let Self { itemsize, .. } = *self;
+        Ok(match (self.layout, self.cast_to.is_some(), itemsize) {
+            (MatrixLayout::ColumnMajor { .. }, false, 1) => Kernel::PackColumns1,
+            (MatrixLayout::ColumnMajor { .. }, false, 2) => Kernel::PackColumns2,
+            (MatrixLayout::ColumnMajor { .. }, false, 4) => Kernel::PackColumns4,
+            (MatrixLayout::ColumnMajor { .. }, false, 8) => Kernel::PackColumns8,
+            (MatrixLayout::ColumnMajor { .. }, false, 16) => Kernel::PackColumns16,
+            (MatrixLayout::ColumnMajor { .. }, true, 1 | 2 | 4 | 8) => Kernel::CastColumns,
+            (MatrixLayout::ColumnMajor { .. }, true, 16) => Kernel::PadColumns16,
+            (MatrixLayout::RowMajor { .. }, false, 1) => Kernel::PackRows1,
+            (MatrixLayout::RowMajor { .. }, false, 2) => Kernel::PackRows2,
+            (MatrixLayout::RowMajor { .. }, false, 4) => Kernel::PackRows4,
+            (MatrixLayout::RowMajor { .. }, false, 8) => Kernel::PackRows8,
+            (MatrixLayout::RowMajor { .. }, false, 16) => Kernel::PackRows16,
+            (MatrixLayout::RowMajor { .. }, true, 1 | 2 | 4 | 8) => Kernel::CastRows,
+            _ => return Err(Error::unsupported(format!("no kernel is for elements of {itemsize} bytes"))),
+        })
+    }
+}
+
 /// How a matrix is cut into tiles: `Tile` in kernels.cu.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,10 +81,11 @@ struct Tile {
 }
 
 impl Tile {
-    /// Chooses the widest tile: all columns, so that writes are contiguous, if 32 rows of them fit. Fewer rows if
-    /// otherwise some multiprocessors would be idle.
+    /// Chooses the widest tile: all columns, so that writes are contiguous, if 32 rows of them fit, or 128 where a thread casts
+    /// several. Fewer rows if otherwise some multiprocessors would be idle.
     fn new(packing: &Packing, stride: u64, multiprocessors: u64) -> Self {
-        let Packing { count, itemsize, rows, out, .. } = *packing;
+        let Packing { count, itemsize, rows, out, cast_to, .. } = *packing;
+        let tall = if cast_to.is_some() { 32 * LANES } else { 32 };
         let words = TILE_BYTES / itemsize;
         let vector = VECTOR / itemsize;
         let is_vectors = [out, stride.wrapping_mul(itemsize), count.wrapping_mul(itemsize)]
@@ -72,7 +98,7 @@ impl Tile {
             false => columns | 1,
         };
         let all = count.min(words);
-        let columns = if pitch(all) * 32 <= words { all } else { 128 / itemsize };
+        let columns = if pitch(all) * tall <= words { all } else { 128 / itemsize };
         let pitch = pitch(columns);
         let mut row_bits = (words / pitch).clamp(32, 1024).ilog2();
         let tiles = |row_bits: u32| rows.div_ceil(1 << row_bits).saturating_mul(count.div_ceil(columns));
@@ -105,45 +131,35 @@ impl Current {
     pub(crate) unsafe fn pack(&self, packing: &Packing, stream: Stream) -> Result<()> {
         let Packing { columns, rows, first_row, itemsize, out, misfits, layout, .. } = *packing;
         let count = u32::try_from(packing.count).map_err(|_| too_large())?;
-        let to = packing.cast_to.unwrap_or(ColumnType::Same) as u32;
-        let (pitch, least, lines) = match layout {
+        let (stride, least, lines) = match layout {
             MatrixLayout::RowMajor { stride } => (stride, packing.count, rows),
             MatrixLayout::ColumnMajor { stride } => (stride, rows, packing.count),
         };
-        let bytes = lines.checked_mul(pitch).and_then(|elements| elements.checked_mul(itemsize));
+        let bytes = lines.checked_mul(stride).and_then(|elements| elements.checked_mul(itemsize));
         bytes.and_then(|bytes| bytes.checked_add(out)).ok_or_else(too_large)?;
-        if pitch < least || itemsize == 0 || !out.is_multiple_of(itemsize) {
+        if stride < least || itemsize == 0 || !out.is_multiple_of(itemsize) {
             return Err(Error::internal("the output of a kernel overlaps itself, or is misaligned"));
         }
-        let is_cast = packing.cast_to.is_some();
+        if count == 0 || rows == 0 {
+            return Ok(());
+        }
+        let kernel = packing.kernel()?;
+        let (to, size) = (packing.cast_to.unwrap_or(ColumnType::Same) as u32, u32::try_from(itemsize).unwrap_or(0));
         match layout {
-            MatrixLayout::ColumnMajor { stride: pitch } => {
-                let kernel = if is_cast {
-                    sized!(itemsize => CastColumns1, CastColumns2, CastColumns4, CastColumns8, PadColumns16)?
-                } else {
-                    sized!(itemsize => PackColumns1, PackColumns2, PackColumns4, PackColumns8, PackColumns16)?
-                };
-                let length = if is_cast { 1 } else { VECTOR / itemsize };
-                let work = if rows == 0 { 0 } else { rows.div_ceil(length) + 1 };
-                let mut parameters = parameters![columns, count, to, rows, out, pitch, misfits, first_row];
+            MatrixLayout::ColumnMajor { .. } => {
+                // The driver reads as many as the kernel has: only casts have the last.
+                let mut parameters = parameters![columns, count, rows, out, stride, misfits, first_row, to, size];
+                let of_a_thread = if kernel == Kernel::CastColumns { LANES } else { VECTOR / itemsize };
+                let work = (rows.div_ceil(of_a_thread) + 1, packing.count);
                 // SAFETY: `Launch` invariant; columns, output and misfits are memory of this device, as promised, and
                 // the output was checked above.
-                unsafe { self.launch(kernel, (work, packing.count), &mut parameters, stream) }
+                unsafe { self.launch(kernel, work, &mut parameters, stream) }
             }
-            MatrixLayout::RowMajor { stride: pitch } => {
-                let kernel = if is_cast {
-                    sized!(itemsize => CastRows1, CastRows2, CastRows4, CastRows8)?
-                } else {
-                    sized!(itemsize => PackRows1, PackRows2, PackRows4, PackRows8, PackRows16)?
-                };
-                if count == 0 {
-                    return Ok(());
-                }
-                let tile = Tile::new(packing, pitch, self.device().multiprocessors()?);
+            MatrixLayout::RowMajor { .. } => {
+                let tile = Tile::new(packing, stride, self.device().multiprocessors()?);
                 let work = tile.count(rows, packing.count).checked_mul(THREADS).ok_or_else(too_large)?;
-                let mut parameters = parameters![columns, count, to, rows, out, pitch, tile, misfits, first_row];
-                // SAFETY: `Launch` invariant; columns, output and misfits are memory of this device, as promised, and
-                // the output was checked above.
+                let mut parameters = parameters![columns, count, rows, out, stride, tile, misfits, first_row, to, size];
+                // SAFETY: as above.
                 unsafe { self.launch(kernel, (work, 1), &mut parameters, stream) }
             }
         }
