@@ -5,6 +5,7 @@ With --few they run with fewer rows, as the section `sanitizer` has them.
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import sys
 from collections.abc import Iterator
@@ -254,10 +255,96 @@ def check_rows_are_split_into_columns() -> None:
                 assert made.equals(expected), f"{width} columns of {name}"
 
 
+def check_bools_of_bytes() -> None:
+    """Bytes that are neither 0 nor 1 are copied, others are only looked at."""
+    for stored in ([0, 1, 7, -3] * (ROWS // 4), [0, 1] * (ROWS // 2)):
+        data = pa.ExtensionArray.from_storage(pa.bool8(), pa.array(stored, pa.int8()))[3:]
+        same("bool8", data)
+        made = ad.to_tensor(ad.from_arrow(data).to_device("cuda"))
+        assert made.copied == (7 in stored)
+        assert np.array_equal(bits(made.to_device("cpu")), bits(ad.to_tensor(data))), "bool8"
+
+
+def check_nulls_of_lists_and_of_their_items() -> None:
+    for name in ("int8", "float32"):
+        items = column(name, 1, nulls=True)
+        rows = len(items) // 3
+        mask = pa.array(np.random.default_rng(8).random(rows) < 0.2)
+        data = pa.FixedSizeListArray.from_arrays(items[: 3 * rows], 3, mask=mask)
+        same(f"lists of {name}", data[2:], nulls=1)
+        made = ad.validity(ad.from_arrow(data).to_device("cuda"))
+        assert np.array_equal(bits(made.to_device("cpu")), bits(ad.validity(data))), name
+
+
+class Uncounted:
+    """A batch whose columns do not say how many of their values are null."""
+
+    def __init__(self, batch: Any) -> None:
+        self.capsules = batch.__arrow_c_device_array__()
+        pointer = ctypes.pythonapi.PyCapsule_GetPointer
+        pointer.argtypes, pointer.restype = [ctypes.py_object, ctypes.c_char_p], ctypes.c_void_p
+        # The words of an ArrowArray: length, null_count, offset, n_buffers, n_children, buffers, children.
+        words = ctypes.c_int64 * 7
+        whole = words.from_address(pointer(self.capsules[1], b"arrow_device_array"))
+        for child in (ctypes.c_int64 * whole[4]).from_address(whole[6]):
+            words.from_address(child)[1] = -1
+
+    def __arrow_c_device_array__(self, *_: Any, **__: Any) -> Any:
+        return self.capsules
+
+
+def check_nulls_are_counted() -> None:
+    whole = batch(["int8", "float32", "int64"] * 3, nulls=True)
+    whole = whole.set_column(0, "c0", pa.array([None] + [1] * (whole.num_rows - 1), pa.int8()))
+    places = []
+    for source in (whole, Uncounted(ad.from_arrow(whole).to_device("cuda"))):
+        try:
+            ad.to_tensors(source)
+        except ad.NullError as error:
+            places.append((error.column, error.row))
+    assert places[0] == places[1] == ("c0", 0), places
+
+
+class Part:
+    """Some columns of a matrix on the device, for `out=`."""
+
+    def __init__(self, matrix: Any, first: int, columns: int) -> None:
+        size = np.dtype(matrix.dtype).itemsize
+        rows, across = matrix.shape
+        whole = matrix.__cuda_array_interface__
+        places = {"shape": (rows, columns), "strides": (across * size, size)}
+        self.__cuda_array_interface__ = {**whole, **places, "data": (whole["data"][0] + first * size, False)}
+
+
+def check_outputs_with_gaps() -> None:
+    """Of lists, which are made one after the other and then spread, and of columns."""
+    rows, random = ROWS // 3, np.random.default_rng(9)
+    for name in ("int8", "int16", "float32", "float64"):
+        values = random.integers(0, 100, (rows, 3)).astype(name)
+        lists = pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), 3)
+        several = pa.record_batch([pa.array(values[:, place].copy()) for place in range(3)], names=["a", "b", "c"])
+        for data, first in itertools.product((lists, several), (0, 1, 4)):
+            expected = random.integers(0, 100, (rows, 8)).astype(name)
+            made = ad.from_dlpack(expected).to_device("cuda")
+            ad.to_tensor(ad.from_arrow(data).to_device("cuda"), out=Part(made, first, 3))
+            expected[:, first : first + 3] = values
+            assert np.array_equal(bits(made.to_device("cpu")), bits(expected)), f"{name} from {first}"
+
+
+def check_pairs_are_complex_numbers() -> None:
+    random = np.random.default_rng(10)
+    for name, to in (("float32", "complex64"), ("float64", "complex128")):
+        pairs = [pa.FixedSizeListArray.from_arrays(pa.array(random.random(2 * ROWS).astype(name)), 2) for _ in range(3)]
+        data = pa.record_batch(pairs, names=["a", "b", "c"])
+        for order in ("C", "F"):
+            same(f"{to}, {order}", data, dtype=to, order=order)
+
+
 MATRICES = {
     "one column": ["float32"],
     "four columns": ["float32"] * 4,
     "five columns": ["int16"] * 5,
+    "three columns": ["int8"] * 3,
     "mixed": ["float32", "int8", "bool", "float16", "uint8"],
     "seventy columns": ["float64"] * 70,
     "bools": ["bool"] * 16,
@@ -286,4 +373,15 @@ def check_tables_of_chunks() -> None:
     assert np.array_equal(bits(made.to_device("cpu")), bits(ad.to_tensor(table, nulls=1)))
 
 
-sys.exit(record.run(globals()))
+def launched() -> list[str]:
+    """The names of the kernels that ran, which only the simulated driver tells."""
+    text = ctypes.create_string_buffer(1 << 16)
+    ctypes.CDLL("libcuda.so.1").simulated_cuda_report(text, ctypes.c_size_t(len(text)))
+    lines = (line.split() for line in text.value.decode().splitlines())
+    return [words[1] for words in lines if words[:1] == ["launched:"]]
+
+
+status = record.run(globals())
+if SMOKE:
+    record.note("launched", launched())
+sys.exit(status)

@@ -10,6 +10,8 @@ from typing import Any
 
 from record import Record
 
+# Less than the section may take (run.py), so that its file says what did not end.
+SECONDS = 40
 CUDF_EXAMPLE = Path(__file__).with_name("cudf_interchange.py")
 
 record = Record()
@@ -28,7 +30,7 @@ def numba_both_ways() -> None:
 
 
 def cudf_to_torch_and_back() -> None:
-    ran = subprocess.run([sys.executable, CUDF_EXAMPLE], capture_output=True, text=True, timeout=100, check=False)
+    ran = subprocess.run([sys.executable, CUDF_EXAMPLE], capture_output=True, text=True, timeout=SECONDS, check=False)
     assert ran.returncode == 0, (ran.stdout + ran.stderr)[-1500:]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -66,6 +67,9 @@ def test_sections_pass(section: str, tmp_path: Path) -> None:
     assert results["checks"] or section == "smoke"
     # Of the simulated driver, so that nothing is left out.
     assert section != "processes" or "another process reads and writes" in results["checks"]
+    # So that compute-sanitizer, which watches this section, sees every kernel.
+    kernels = re.findall(r"^\.visible \.entry (\w+)\(", (ROOT / "src/cuda/kernels.ptx").read_text(), re.M)
+    assert section != "kernels" or sorted(kernels) == results["launched"]
     judged = [figure for figure in results["figures"].values() if isinstance(figure, dict)]
     assert all(figure["value"] > 0 and set(figure) == {"value", "target", "verdict"} for figure in judged)
     assert bool(judged) == (section in ("transfers", "loader", "figures"))

@@ -120,6 +120,7 @@ pub(crate) struct Module {
 pub(crate) struct Function {
     pub(crate) context: usize,
     pub(crate) module: usize,
+    pub(crate) name: String,
     pub(crate) kernel: Kernel,
 }
 

@@ -1,5 +1,6 @@
 //! What was found: races and faults, waits of the host, and what is still alive.
 
+use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::PathBuf;
@@ -19,6 +20,8 @@ pub(crate) struct Reports {
     pub(crate) texts: Vec<String>,
     pub(crate) explicit_waits: u64,
     pub(crate) implicit_waits: u64,
+    /// How often each kernel was launched, by name.
+    pub(crate) launches: BTreeMap<String, u64>,
     log: Option<PathBuf>,
 }
 
@@ -112,6 +115,9 @@ impl State {
         text.push_str(&format!("waits: explicit {explicit}, implicit {implicit}\n"));
         let modes = self.threads.iter().filter(|thread| thread.capture_mode != Mode::Global).count();
         let contexts: usize = self.threads.iter().map(|thread| thread.contexts.len()).sum();
+        for (kernel, count) in &self.reports.launches {
+            text.push_str(&format!("launched: {kernel} {count}\n"));
+        }
         text.push_str(&format!("left in threads: contexts {contexts}, capture modes {modes}\n"));
         text
     }

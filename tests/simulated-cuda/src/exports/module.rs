@@ -78,7 +78,7 @@ driver! {
         }
         let kernel = call.kernels.get(&name).cloned().ok_or(Error::NOT_FOUND)?;
         let number = call.handle();
-        call.functions.insert(number, Function { context, module, kernel });
+        call.functions.insert(number, Function { context, module, name, kernel });
         handle.set(number)
     }
 
@@ -148,6 +148,7 @@ driver! {
         let launch = Launch { function: function.kernel.function, parameters, grid, block, shared };
         let thread = call.thread;
         call.submit(thread, stream, Action::Kernel(launch), None)?;
+        *call.reports.launches.entry(function.name).or_default() += 1;
         Ok(())
     }
 }
