@@ -1,6 +1,7 @@
 //! Gathers the values that dictionary codes stand for. Each code is bounded where it is used, as others may write to it.
 
 use std::mem::MaybeUninit;
+use std::ops::Range;
 
 use arrow_buffer::{ArrowNativeType, BooleanBuffer, NullBuffer};
 use arrow_data::ArrayData;
@@ -48,24 +49,25 @@ impl RowMap for Codes<'_> {
         self.0.nulls().filter(|nulls| nulls.null_count() > 0)
     }
 
-    fn for_each(&self, mut take: impl FnMut(Option<usize>, usize)) {
+    fn for_each(&self, rows: &Range<usize>, mut take: impl FnMut(Option<usize>, usize)) {
         with_codes!(self.0, codes => {
-            let codes = codes.iter().map(|code| code.to_usize());
-            match self.nulls() {
+            let codes = some(codes, rows).iter().map(|code| code.to_usize());
+            match self.nulls_of(rows) {
                 None => codes.for_each(|code| take(code, 1)),
-                Some(nulls) => codes.zip(nulls).for_each(|(code, valid)| take(code.filter(|_| valid), 1)),
+                Some(nulls) => codes.zip(&nulls).for_each(|(code, valid)| take(code.filter(|_| valid), 1)),
             }
         });
     }
 
-    fn write<const N: usize>(&self, source: &[[u8; N]], out: &mut [[MaybeUninit<u8>; N]]) -> bool {
-        let Some(nulls) = self.nulls() else {
-            return with_codes!(self.0, codes => gather(codes, source, out, |_| false));
+    fn write<const N: usize>(&self, rows: &Range<usize>, source: &[[u8; N]], out: &mut [[MaybeUninit<u8>; N]]) -> bool {
+        let Some(nulls) = self.nulls_of(rows) else {
+            return with_codes!(self.0, codes => gather(some(codes, rows), source, out, |_| false));
         };
-        if !with_codes!(self.0, codes => gather(codes, source, out, |row| row < nulls.len() && nulls.is_null(row))) {
+        let is_null = |row| row < nulls.len() && nulls.is_null(row);
+        if !with_codes!(self.0, codes => gather(some(codes, rows), source, out, is_null)) {
             return false;
         }
-        for (word, out) in words(nulls).zip(out.chunks_mut(BLOCK_ROWS)) {
+        for (word, out) in words(&nulls).zip(out.chunks_mut(BLOCK_ROWS)) {
             let mut clear = !word;
             while let Some(slot) = usize::try_from(clear.trailing_zeros()).ok().and_then(|row| out.get_mut(row)) {
                 *slot = [MaybeUninit::new(0); N];
@@ -75,19 +77,32 @@ impl RowMap for Codes<'_> {
         true
     }
 
-    fn write_bits(&self, source: &BooleanBuffer, out: &mut [u8]) -> bool {
-        let Some(nulls) = self.nulls() else {
-            return with_codes!(self.0, codes => gather_bits(codes, source, out, |_| false));
+    fn write_bits(&self, rows: &Range<usize>, source: &BooleanBuffer, out: &mut [u8]) -> bool {
+        let Some(nulls) = self.nulls_of(rows) else {
+            return with_codes!(self.0, codes => gather_bits(some(codes, rows), source, out, |_| false));
         };
-        if !with_codes!(self.0, codes => gather_bits(codes, source, out, |row| row < nulls.len() && nulls.is_null(row)))
-        {
+        let is_null = |row| row < nulls.len() && nulls.is_null(row);
+        if !with_codes!(self.0, codes => gather_bits(some(codes, rows), source, out, is_null)) {
             return false;
         }
-        for (word, out) in words(nulls).zip(out.chunks_mut(size_of::<u64>())) {
+        for (word, out) in words(&nulls).zip(out.chunks_mut(size_of::<u64>())) {
             out.iter_mut().zip(word.to_le_bytes()).for_each(|(byte, valid)| *byte &= valid);
         }
         true
     }
+}
+
+impl Codes<'_> {
+    /// Returns the validity of some rows; `None` if no row of the array is null.
+    fn nulls_of(&self, rows: &Range<usize>) -> Option<NullBuffer> {
+        let nulls = self.nulls().filter(|nulls| rows.start <= rows.end && rows.end <= nulls.len())?;
+        Some(nulls.slice(rows.start, rows.len()))
+    }
+}
+
+/// The codes of some rows.
+fn some<'a, T>(codes: &'a [T], rows: &Range<usize>) -> &'a [T] {
+    codes.get(rows.clone()).unwrap_or(&[])
 }
 
 /// The validity of rows, 64 a word, the first one lowest.

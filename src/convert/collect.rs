@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use smallvec::smallvec;
 
+use super::rounds::{in_rounds, look_for_signals};
 use crate::alloc::HostBuffer;
 use crate::arrow::{BitmapBytes, DeviceArray, DeviceInts, Ints, ListChunk};
 use crate::dtype::DType;
@@ -38,17 +39,20 @@ pub(crate) fn collect_bools(len: usize, flags: impl Iterator<Item = bool>) -> Re
     collect::<u8>(DType::Bool, len, flags.map(|flag| Ok(u8::from(flag))))
 }
 
-fn collect<T: Native>(dtype: DType, len: usize, values: impl Iterator<Item = Result<T>>) -> Result<Tensor> {
+fn collect<T: Native>(dtype: DType, len: usize, mut values: impl Iterator<Item = Result<T>>) -> Result<Tensor> {
     debug_assert_eq!(dtype.itemsize(), size_of::<T>());
     let too_large = || Error::new(ErrorKind::Memory, "the result is larger than memory can be");
     let mut buffer = HostBuffer::uninitialised(len.checked_mul(size_of::<T>()).ok_or_else(too_large)?)?;
     // SAFETY: any bytes are valid as MaybeUninit<T>; the block is aligned for every T, so that the middle is all of it.
     let (_, slots, _) = unsafe { buffer.as_uninit_mut().align_to_mut::<MaybeUninit<T>>() };
     let mut written = 0;
-    for (slot, value) in slots.iter_mut().zip(values) {
-        slot.write(value?);
-        written += 1;
-    }
+    in_rounds(slots.len(), size_of::<T>(), |part| {
+        for (slot, value) in slots.get_mut(part).unwrap_or(&mut []).iter_mut().zip(&mut values) {
+            slot.write(value?);
+            written += 1;
+        }
+        Ok(())
+    })?;
     if written != len {
         return Err(Error::internal(format!("{written} values of {len}")));
     }
@@ -120,15 +124,24 @@ pub(crate) fn zero(dtype: DType) -> Result<Tensor> {
     unsafe { Tensor::from_parts(parts) }
 }
 
+/// What a row of bytes costs at least, and the bytes of rows between two counts of them.
+const VIEW: usize = 16;
+const MANY: usize = 1 << 20;
+
 /// Returns a 1-d uint8 tensor of contiguous rows of bytes, `len` in all.
 ///
 /// # Errors
 /// The error of a row; or if the number of bytes differs, or the allocation fails.
 pub(crate) fn bytes_of_views<'a>(len: usize, rows: impl Iterator<Item = Result<Option<&'a [u8]>>>) -> Result<Tensor> {
     let mut buffer = HostBuffer::uninitialised(len)?;
-    let mut rest = buffer.as_uninit_mut();
+    let (mut rest, mut gathered) = (buffer.as_uninit_mut(), 0_usize);
     for row in rows {
         let row = row?.unwrap_or(&[]);
+        gathered += row.len().max(VIEW);
+        if gathered > MANY {
+            look_for_signals(gathered)?;
+            gathered = 0;
+        }
         let (out, after) =
             rest.split_at_mut_checked(row.len()).ok_or_else(|| Error::invalid("the rows grew while they were read"))?;
         // SAFETY: as many bytes each; the output is fresh memory of ours.

@@ -10,7 +10,7 @@ use super::first_error::check_nulls;
 use super::lane::Lane;
 use super::misfit::Misfit;
 use super::pack::{Isa, UnalignedBits};
-use super::threads::in_rounds;
+use super::rounds::in_rounds;
 use super::unpack::unpack_bits;
 
 use crate::alloc::HostBuffer;

@@ -117,16 +117,41 @@ impl<T: ArrowNativeType> RowMap for RepeatedItems<'_, T> {
         None
     }
 
-    fn for_each(&self, mut take: impl FnMut(Option<usize>, usize)) {
-        for row in 0..self.lists.len() {
+    fn for_each(&self, items: &Range<usize>, mut take: impl FnMut(Option<usize>, usize)) {
+        let length = self.length.max(1);
+        for row in items.start / length..items.end.div_ceil(length) {
+            let before = row.saturating_mul(length);
+            let items = items.start.saturating_sub(before)..items.end.saturating_sub(before).min(self.length);
             let own = self.extents.of(row).filter(|_| self.lists.nulls().is_none_or(|nulls| nulls.is_valid(row)));
             match own {
                 Some((start, _)) => {
                     let start = start.checked_sub(self.before);
-                    (0..self.length).for_each(|item| take(start.and_then(|start| start.checked_add(item)), 1));
+                    items.for_each(|item| take(start.and_then(|start| start.checked_add(item)), 1));
                 }
-                None => take(None, self.length),
+                None => take(None, items.len()),
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::types::Int32Type;
+    use arrow_array::{Array, Int32Array, ListArray, make_array};
+
+    use super::*;
+
+    #[test]
+    fn items_in_several_rounds_are_those_of_each_list() {
+        // Rounds start inside a list, also inside one that is null.
+        let rows: usize = if cfg!(miri) { 100 } else { 700 };
+        let list = |row: usize| [row, row + 1, row * 7].map(|item| i32::try_from(item).ok());
+        for nulls in [0, 5] {
+            let rows = (0..rows).map(|row| (nulls == 0 || row % nulls > 0).then(|| list(row)));
+            let lists = ListArray::from_iter_primitive::<Int32Type, _, _>(rows.clone().rev());
+            let found = make_array(items_of_lists(&lists.to_data(), 3, None).unwrap());
+            let expected = rows.rev().flat_map(|row| row.unwrap_or([Some(0); 3]));
+            assert_eq!(found.as_ref(), &Int32Array::from_iter(expected));
         }
     }
 }

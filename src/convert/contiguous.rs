@@ -51,7 +51,7 @@ impl Tensor {
         let spare = values.spare_capacity_mut().get_mut(..self.len()).unwrap_or_default();
         // SAFETY: any bytes are valid as MaybeUninit<u8>, and every type's size is a number of them.
         let (_, bytes, _) = unsafe { spare.align_to_mut() };
-        gather_elements(self, bytes);
+        gather_elements(self, bytes)?;
         // SAFETY: there is room for `len` values, and `gather_elements` wrote the bytes of each from an element, all bit
         // patterns of which are values (`Native`).
         unsafe { values.set_len(self.len()) };

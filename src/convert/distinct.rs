@@ -5,6 +5,7 @@ use arrow_schema::DataType;
 
 use super::codes::Codes;
 use super::repeat::{RowMap, Runs, child};
+use super::rounds::{LOOK_UP, in_rounds};
 use crate::alloc::fallible;
 use crate::arrow::DeviceArray;
 use crate::categories::{Key, Slots, Visit, visit};
@@ -72,7 +73,7 @@ fn mapped(values: usize, rows: &impl RowMap, used: Option<&[bool]>) -> Result<Ve
     let mut seen = fallible::with_room(values)?;
     seen.extend(std::iter::repeat_n(false, values));
     let mut row = 0_usize;
-    rows.for_each(|slot, count| {
+    rows.for_each(&(0..rows.len()), |slot, count| {
         let own = row..row.saturating_add(count);
         row = own.end;
         if let Some(seen) = slot.and_then(|slot| seen.get_mut(slot)) {
@@ -92,11 +93,13 @@ impl Visit for AddAll<'_, '_> {
     type Out = Result<()>;
 
     fn visit<'a>(self, slots: impl Slots<'a>) -> Result<()> {
-        for slot in 0..self.data.len() {
-            if is_set(self.used, slot) && self.data.nulls().is_none_or(|nulls| nulls.is_valid(slot)) {
-                (self.add)(slots.key(slot).ok_or_else(|| Error::invalid("offsets or views lead out of the values"))?)?;
-            }
-        }
-        Ok(())
+        let lead_out = || Error::invalid("offsets or views lead out of the values");
+        let is_valid = |slot: usize| self.data.nulls().is_none_or(|nulls| nulls.is_valid(slot));
+        in_rounds(self.data.len(), LOOK_UP, |mut rows| {
+            rows.try_for_each(|slot| match is_set(self.used, slot) && is_valid(slot) {
+                true => (self.add)(slots.key(slot).ok_or_else(lead_out)?),
+                false => Ok(()),
+            })
+        })
     }
 }

@@ -8,6 +8,7 @@ use arrow_data::ArrayData;
 use arrow_schema::{DataType, Field};
 
 use super::repeat::RowMap;
+use super::rounds::{LOOK_UP, in_rounds};
 #[cfg(target_arch = "x86_64")]
 use super::text_register::TextRegister as BestWords;
 use crate::alloc::fallible;
@@ -49,12 +50,18 @@ pub(super) fn encoded(data: &ArrayData, categories: &Categories) -> Result<Array
 /// The codes of an array's slots, 0 for nulls; an error if it does not have the value of one.
 fn codes_of<'a>(data: &ArrayData, look: Lookup<'_>, slots: impl Slots<'a>) -> Result<Vec<i32>> {
     let mut codes = fallible::filled(data.len(), 0_i32)?;
-    let write = |(start, end)| look.write_codes::<BestWords>(slots, start, codes.get_mut(start..end)?);
-    let is_whole = match data.nulls() {
-        None => [(0, data.len())].into_iter().try_for_each(write),
-        Some(nulls) => nulls.valid_slices().try_for_each(write),
-    };
-    is_whole.map(|()| codes).ok_or_else(lead_out)
+    in_rounds(data.len(), LOOK_UP, |rows| {
+        let mut write = |start, end| look.write_codes::<BestWords>(slots, start, codes.get_mut(start..end)?);
+        let is_whole = match data.nulls() {
+            None => write(rows.start, rows.end),
+            Some(nulls) => {
+                let nulls = nulls.slice(rows.start, rows.len());
+                nulls.valid_slices().try_for_each(|(start, end)| write(rows.start + start, rows.start + end))
+            }
+        };
+        is_whole.ok_or_else(lead_out)
+    })?;
+    Ok(codes)
 }
 
 /// As [`encoded`], of the rows that `rows` maps to values, such as the codes of a dictionary.
@@ -70,22 +77,23 @@ pub(super) fn encoded_rows(values: &ArrayData, rows: &impl RowMap, categories: &
             let look = categories.lookup(rows.len());
             let mut codes = fallible::with_room(rows.len())?;
             let mut valid = fallible::zeroed(rows.len().div_ceil(8))?;
-            let mut is_whole = true;
-            rows.for_each(|slot, count| {
-                let slot = slot
-                    .filter(|slot| values.nulls().is_none_or(|nulls| *slot >= nulls.len() || nulls.is_valid(*slot)));
-                let code = slot.map(|slot| look.code_at(slots, slot));
-                is_whole &= code != Some(None);
-                for _ in 0..count.min(rows.len().saturating_sub(codes.len())) {
-                    if code.is_some() {
-                        bit_util::set_bit(&mut valid, codes.len());
+            in_rounds(rows.len(), LOOK_UP, |part| {
+                let mut is_whole = true;
+                rows.for_each(&part, |slot, count| {
+                    let slot = slot.filter(|slot| {
+                        values.nulls().is_none_or(|nulls| *slot >= nulls.len() || nulls.is_valid(*slot))
+                    });
+                    let code = slot.map(|slot| look.code_at(slots, slot));
+                    is_whole &= code != Some(None);
+                    for _ in 0..count.min(part.end.saturating_sub(codes.len())) {
+                        if code.is_some() {
+                            bit_util::set_bit(&mut valid, codes.len());
+                        }
+                        codes.push(code.flatten().unwrap_or(0));
                     }
-                    codes.push(code.flatten().unwrap_or(0));
-                }
-            });
-            if !is_whole || codes.len() != rows.len() {
-                return Err(lead_out());
-            }
+                });
+                (is_whole && codes.len() == part.end).then_some(()).ok_or_else(lead_out)
+            })?;
             let nulls = NullBuffer::new(BooleanBuffer::new(Buffer::from_vec(valid), 0, codes.len()));
             built(codes, Some(nulls).filter(|nulls| nulls.null_count() > 0))
         }

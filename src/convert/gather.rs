@@ -4,6 +4,7 @@ use std::mem::MaybeUninit;
 
 use smallvec::SmallVec;
 
+use super::rounds::{in_rounds, look_for_signals};
 use crate::alloc::HostBuffer;
 use crate::copy_log::{self, Copied};
 use crate::device::Device;
@@ -25,7 +26,7 @@ pub(crate) fn compact(tensor: &Tensor, why: &str) -> Result<Tensor> {
     })?;
     let mut buffer = HostBuffer::uninitialised(bytes)?;
     if !tensor.is_empty() {
-        gather_elements(tensor, buffer.as_uninit_mut());
+        gather_elements(tensor, buffer.as_uninit_mut())?;
         copy_log::record(|| {
             let what = format!("tensor of {} {:?}", tensor.dtype(), tensor.shape());
             Copied { what, why: why.to_owned(), bytes }
@@ -39,9 +40,12 @@ pub(crate) fn compact(tensor: &Tensor, why: &str) -> Result<Tensor> {
 }
 
 /// Copies the elements of a host tensor to `out`, which has room for all of them, in row-major order.
-pub(super) fn gather_elements(tensor: &Tensor, out: &mut [MaybeUninit<u8>]) {
+///
+/// # Errors
+/// [`crate::ErrorKind::Interrupted`] when a signal's handler raises.
+pub(super) fn gather_elements(tensor: &Tensor, out: &mut [MaybeUninit<u8>]) -> Result<()> {
     if tensor.is_empty() {
-        return;
+        return Ok(());
     }
     let axes = merged_axes(tensor);
     match tensor.dtype().itemsize() {
@@ -52,6 +56,9 @@ pub(super) fn gather_elements(tensor: &Tensor, out: &mut [MaybeUninit<u8>]) {
         _ => gather::<16>(tensor, &axes, out),
     }
 }
+
+/// Elements of a run that is gathered in rounds; shorter runs are counted together.
+const LONG: usize = 1 << 16;
 
 /// An extent and the bytes from one index to the next.
 #[derive(Clone, Copy)]
@@ -80,22 +87,30 @@ fn merged_axes(tensor: &Tensor) -> SmallVec<[Axis; 4]> {
 }
 
 /// Copies elements of `N` bytes in row-major order of the axes.
-fn gather<const N: usize>(tensor: &Tensor, axes: &[Axis], out: &mut [MaybeUninit<u8>]) {
+fn gather<const N: usize>(tensor: &Tensor, axes: &[Axis], out: &mut [MaybeUninit<u8>]) -> Result<()> {
     let element = Axis { extent: 1, step: 0 };
     let (inner, outer) = axes.split_last().map_or((element, axes), |(inner, outer)| (*inner, outer));
     let mut counters: SmallVec<[usize; 4]> = SmallVec::from_elem(0, outer.len());
     let mut row = tensor.as_ptr().cast_const();
     let (elements, _) = out.as_chunks_mut::<N>();
+    let mut short = 0_usize;
     for written in elements.chunks_mut(inner.extent.max(1)) {
-        if usize::try_from(inner.step) == Ok(N) {
-            // SAFETY: the innermost axis has `extent` dense elements from `row` on, all inside the tensor, and the
-            // output is fresh memory with room for as many.
-            unsafe { written.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(row, written.len() * N) };
+        if written.len() > LONG {
+            in_rounds(written.len(), N, |part| {
+                let source = row.wrapping_offset(inner.step.wrapping_mul(part.start.cast_signed()));
+                // SAFETY: the innermost axis has these elements from `row` on, all inside the tensor, and the output is fresh memory with
+                // room for as many.
+                unsafe { gather_run(source, inner.step, written.get_mut(part).unwrap_or(&mut [])) };
+                Ok(())
+            })?;
         } else {
-            for (index, slot) in written.iter_mut().enumerate() {
-                let source = row.wrapping_offset(inner.step.wrapping_mul(index.cast_signed()));
-                // SAFETY: an element of the tensor, `N` bytes; no alignment is assumed.
-                *slot = unsafe { source.cast::<[MaybeUninit<u8>; N]>().read_unaligned() };
+            // SAFETY: the innermost axis has `extent` elements from `row` on, all inside the tensor, and the output is fresh memory with
+            // room for as many.
+            unsafe { gather_run(row, inner.step, written) };
+            short += written.len();
+            if short > LONG {
+                look_for_signals(short * N)?;
+                short = 0;
             }
         }
         for (axis, counter) in outer.iter().zip(&mut counters).rev() {
@@ -107,5 +122,23 @@ fn gather<const N: usize>(tensor: &Tensor, axes: &[Axis], out: &mut [MaybeUninit
             row = row.wrapping_offset(axis.step.wrapping_mul(axis.extent.cast_signed()).wrapping_neg());
             *counter = 0;
         }
+    }
+    Ok(())
+}
+
+/// Copies elements of `N` bytes that lie `step` bytes apart.
+///
+/// # Safety
+/// There are as many from `source` on as `out` has room for, which overlaps none of them.
+unsafe fn gather_run<const N: usize>(source: *const u8, step: isize, out: &mut [[MaybeUninit<u8>; N]]) {
+    if usize::try_from(step) == Ok(N) {
+        // SAFETY: the elements are dense, as many as `out` has room for, and lie apart from it (`# Safety`).
+        unsafe { out.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(source, out.len() * N) };
+        return;
+    }
+    for (index, slot) in out.iter_mut().enumerate() {
+        let source = source.wrapping_offset(step.wrapping_mul(index.cast_signed()));
+        // SAFETY: an element of the source (`# Safety`), `N` bytes; no alignment is assumed.
+        *slot = unsafe { source.cast::<[MaybeUninit<u8>; N]>().read_unaligned() };
     }
 }

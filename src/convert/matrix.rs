@@ -11,7 +11,8 @@ use super::backend::MatrixTask;
 use super::chunk::{MatrixColumns, PackedColumn};
 use super::column::write_range;
 use super::pack::{Isa, PackMisfit, Rows, pack_rows};
-use super::threads::{for_each_part, in_rounds, threads};
+use super::rounds::in_shared_rounds;
+use super::threads::{for_each_part, threads};
 use super::wide::{write_wide, write_wide_columns};
 use crate::alloc::HostBuffer;
 use crate::arrow::DeviceArray;
@@ -185,7 +186,7 @@ fn write(spec: &MatrixSpec, chunks: &[MatrixColumns<'_>], target: MatrixTarget<'
     match (target, chunks) {
         (MatrixTarget::Rows(out), [only]) => {
             let columns = only.packed(spec);
-            in_rounds(out.count(), row_bytes, |rows| {
+            in_shared_rounds(out.count(), row_bytes, |rows| {
                 // SAFETY: rounds have different rows, and follow each other.
                 let out = unsafe { out.part(rows.clone()) };
                 write_packed(&columns, rows.start, 0, out, threads)
@@ -194,7 +195,7 @@ fn write(spec: &MatrixSpec, chunks: &[MatrixColumns<'_>], target: MatrixTarget<'
         (MatrixTarget::Rows(out), _) => {
             let chunks: Vec<(usize, Vec<PackedColumn<'_>>)> =
                 chunks.iter().map(|chunk| (chunk.rows, chunk.packed(spec))).collect();
-            in_rounds(out.count(), row_bytes, |round| {
+            in_shared_rounds(out.count(), row_bytes, |round| {
                 for_each_part(threads, round.len(), 1, |rows| {
                     let rows = round.start + rows.start..round.start + rows.end;
                     for_each_piece(chunks.iter().map(|(rows, columns)| (*rows, columns)), &rows, |columns, piece| {
@@ -207,7 +208,7 @@ fn write(spec: &MatrixSpec, chunks: &[MatrixColumns<'_>], target: MatrixTarget<'
         }
         (MatrixTarget::Columns(out), _) => {
             let rows = chunks.iter().fold(0_usize, |rows, chunk| rows.saturating_add(chunk.rows));
-            in_rounds(rows, row_bytes, |round| {
+            in_shared_rounds(rows, row_bytes, |round| {
                 for_each_part(threads, round.len(), 64, |rows| {
                     let rows = round.start + rows.start..round.start + rows.end;
                     for_each_piece(chunks.iter().map(|chunk| (chunk.rows, chunk)), &rows, |chunk, piece| {

@@ -34,6 +34,7 @@ mod pad;
 mod range_bytes;
 mod repeat;
 mod request;
+mod rounds;
 mod row_block;
 #[cfg(feature = "python")]
 mod serialize;
@@ -75,6 +76,7 @@ pub(crate) use pad::{ListItems, Padder, null_item};
 #[cfg(feature = "python")]
 pub(crate) use request::check_request_on;
 pub use request::{check_request, request_field};
+pub(crate) use rounds::{LOOK_UP, in_rounds, look_for_signals};
 pub(crate) use row_block::{FETCH_AHEAD, RowBlock, RowLayout, RowsPlace, prefetch_element};
 #[cfg(feature = "python")]
 pub(crate) use serialize::{ArrayParts, PICKLED, PickledBytes, put_together, take_apart};

@@ -8,6 +8,7 @@ use super::column::write_range;
 use super::matrix::{ChunkRows, for_each_piece, write_packed};
 use super::misfit::Misfit;
 use super::pack::{Isa, Rows};
+use super::rounds::in_rounds_on;
 use super::threads::{for_each_part, threads};
 use crate::alloc::HostBuffer;
 use crate::error::{Error, Result};
@@ -39,11 +40,14 @@ pub(super) fn write_column(
     let threads = threads(asked, rows.saturating_mul(row_bytes));
     // SAFETY: `Output` has checked that elements lie apart, inside its memory, which is ours: rows of `row_bytes` each.
     let out = unsafe { Rows::from_raw(out.start(), stride, rows, row_bytes) };
-    for_each_part(threads, rows, 64, |rows| {
-        for_each_piece(chunks.iter().map(|chunk| (chunk.leaf.rows, chunk)), &rows, |chunk, piece| {
-            // SAFETY: parts have different rows, and the pieces of a part follow each other.
-            let out = unsafe { out.part(piece.rows.clone()) };
-            write_piece(spec, chunk, &piece, out)
+    in_rounds_on(threads, rows, row_bytes, |round| {
+        for_each_part(threads, round.len(), 64, |rows| {
+            let rows = round.start + rows.start..round.start + rows.end;
+            for_each_piece(chunks.iter().map(|chunk| (chunk.leaf.rows, chunk)), &rows, |chunk, piece| {
+                // SAFETY: rounds and parts have different rows, and the pieces of a part follow each other.
+                let out = unsafe { out.part(piece.rows.clone()) };
+                write_piece(spec, chunk, &piece, out)
+            })
         })
     })
 }

@@ -2,6 +2,7 @@
 //! arithmetic.
 
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use arrow_buffer::{ArrowNativeType, BooleanBuffer, Buffer, NullBuffer, bit_mask}
 use arrow_data::ArrayData;
 use arrow_schema::DataType;
 
+use super::rounds::in_rounds;
 use crate::alloc::{HostBuffer, fallible};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -20,18 +22,18 @@ pub(super) trait RowMap: Sized {
     /// Returns the validity bitmap of the result's rows, if some are null even where the source's row is valid.
     fn nulls(&self) -> Option<&NullBuffer>;
 
-    /// Calls `take` with each source row, or `None` for a null, and the number of times that it is repeated.
-    fn for_each(&self, take: impl FnMut(Option<usize>, usize));
+    /// Calls `take` with each source row of some of the result's rows, or `None` for a null, and the number of times that it is repeated.
+    fn for_each(&self, rows: &Range<usize>, take: impl FnMut(Option<usize>, usize));
 
-    /// Writes rows of `N` bytes from a source, zeros for nulls. Returns whether every byte was written.
-    fn write<const N: usize>(&self, source: &[[u8; N]], out: &mut [[MaybeUninit<u8>; N]]) -> bool {
-        fill(source, self, out)
+    /// Writes some rows of `N` bytes from a source, zeros for nulls. Returns whether every byte was written.
+    fn write<const N: usize>(&self, rows: &Range<usize>, source: &[[u8; N]], out: &mut [[MaybeUninit<u8>; N]]) -> bool {
+        fill(source, (self, rows), out)
     }
 
-    /// Writes rows of bits from a source into zeroed bytes, zeros for nulls. Returns whether the source has all rows.
-    fn write_bits(&self, source: &BooleanBuffer, out: &mut [u8]) -> bool {
+    /// Writes some rows of bits from a source into zeroed bytes, zeros for nulls. Returns whether the source has all rows.
+    fn write_bits(&self, rows: &Range<usize>, source: &BooleanBuffer, out: &mut [u8]) -> bool {
         let (mut position, mut fits) = (0_usize, true);
-        self.for_each(|row, count| {
+        self.for_each(rows, |row, count| {
             let start = position;
             position = position.saturating_add(count);
             match row {
@@ -67,10 +69,18 @@ impl RowMap for Runs<'_> {
         None
     }
 
-    fn for_each(&self, take: impl FnMut(Option<usize>, usize)) {
-        fn each<T: ArrowNativeType>(data: &ArrayData, ends: &ArrayData, mut take: impl FnMut(Option<usize>, usize)) {
-            let (mut position, end) = (data.offset(), data.offset().saturating_add(data.len()));
-            for (run, run_end) in slots::<T>(ends).iter().enumerate() {
+    fn for_each(&self, rows: &Range<usize>, take: impl FnMut(Option<usize>, usize)) {
+        fn each<T: ArrowNativeType>(
+            (mut position, end): (usize, usize),
+            ends: &ArrayData,
+            mut take: impl FnMut(Option<usize>, usize),
+        ) {
+            let ends = slots::<T>(ends);
+            let first = ends.partition_point(|run_end| run_end.as_usize() <= position);
+            for (run, run_end) in ends.iter().enumerate().skip(first) {
+                if position >= end {
+                    break;
+                }
                 let until = run_end.as_usize().min(end);
                 if until > position {
                     take(Some(run), until - position);
@@ -79,10 +89,12 @@ impl RowMap for Runs<'_> {
             }
         }
         let Some(ends) = self.0.child_data().first() else { return };
+        let first = self.0.offset();
+        let rows = (first.saturating_add(rows.start), first.saturating_add(rows.end.min(self.0.len())));
         match ends.data_type() {
-            DataType::Int16 => each::<i16>(self.0, ends, take),
-            DataType::Int32 => each::<i32>(self.0, ends, take),
-            _ => each::<i64>(self.0, ends, take),
+            DataType::Int16 => each::<i16>(rows, ends, take),
+            DataType::Int32 => each::<i32>(rows, ends, take),
+            _ => each::<i64>(rows, ends, take),
         }
     }
 }
@@ -96,7 +108,7 @@ impl RowMap for Whole {
         None
     }
 
-    fn for_each(&self, mut take: impl FnMut(Option<usize>, usize)) {
+    fn for_each(&self, _: &Range<usize>, mut take: impl FnMut(Option<usize>, usize)) {
         take(Some(0), 1);
     }
 }
@@ -215,18 +227,28 @@ fn bits_of(bytes: Vec<u8>, bits: usize) -> BooleanBuffer {
 fn repeated_bits(source: &BooleanBuffer, rows: &impl RowMap, block: usize) -> Result<BooleanBuffer> {
     let length = rows.len().checked_mul(block).ok_or_else(too_many)?;
     let mut bytes = fallible::zeroed(length.div_ceil(8))?;
-    let fits = if block == 1 {
-        rows.write_bits(source, &mut bytes)
-    } else {
-        fill_bits(source, rows, (block, length), &mut bytes)
-    };
-    fits.then(|| bits_of(bytes, length)).ok_or_else(leads_out)
+    in_rounds(rows.len(), block, |part| {
+        // Rounds start at multiples of 64 rows, and so at whole bytes.
+        let (first, bits) = (part.start.saturating_mul(block) / 8, part.len().saturating_mul(block));
+        let out = bytes.get_mut(first..first.saturating_add(bits.div_ceil(8))).ok_or_else(leads_out)?;
+        let fits = match block {
+            1 => rows.write_bits(&part, source, out),
+            _ => fill_bits(source, (rows, &part), (block, bits), out),
+        };
+        fits.then_some(()).ok_or_else(leads_out)
+    })?;
+    Ok(bits_of(bytes, length))
 }
 
 /// As [`RowMap::write_bits`], for rows of `block` bits, `length` bits in total.
-fn fill_bits(source: &BooleanBuffer, rows: &impl RowMap, (block, length): (usize, usize), bytes: &mut [u8]) -> bool {
+fn fill_bits(
+    source: &BooleanBuffer,
+    (map, rows): (&impl RowMap, &Range<usize>),
+    (block, length): (usize, usize),
+    bytes: &mut [u8],
+) -> bool {
     let (mut position, mut fits) = (0_usize, true);
-    rows.for_each(|row, count| {
+    map.for_each(rows, |row, count| {
         let start = position;
         position = position.saturating_add(count.saturating_mul(block));
         let Some(row) = row else { return };
@@ -267,31 +289,44 @@ fn repeated_bytes(source: &[u8], rows: &impl RowMap, block: usize) -> Result<Buf
     let length = rows.len().checked_mul(block).ok_or_else(too_many)?;
     let mut buffer = HostBuffer::uninitialised(length)?;
     let out = buffer.as_uninit_mut();
-    let is_full = match block {
-        0 => true,
-        1 => write::<1>(source, rows, out),
-        2 => write::<2>(source, rows, out),
-        4 => write::<4>(source, rows, out),
-        8 => write::<8>(source, rows, out),
-        16 => write::<16>(source, rows, out),
-        _ => fill_blocks(source, rows, block, out),
-    };
-    let start = NonNull::new(buffer.as_ptr()).filter(|_| is_full);
-    let start = start.ok_or_else(leads_out)?;
-    // SAFETY: all `length` bytes of the block, each of which was written (`is_full`), and which the buffer keeps.
+    in_rounds(rows.len(), block, |part| {
+        let bytes = part.start.saturating_mul(block)..part.end.saturating_mul(block);
+        let out = out.get_mut(bytes).ok_or_else(leads_out)?;
+        let rows = (rows, &part);
+        let is_full = match block {
+            0 => true,
+            1 => write::<1>(source, rows, out),
+            2 => write::<2>(source, rows, out),
+            4 => write::<4>(source, rows, out),
+            8 => write::<8>(source, rows, out),
+            16 => write::<16>(source, rows, out),
+            _ => fill_blocks(source, rows, block, out),
+        };
+        is_full.then_some(()).ok_or_else(leads_out)
+    })?;
+    let start = NonNull::new(buffer.as_ptr()).ok_or_else(leads_out)?;
+    // SAFETY: all `length` bytes of the block, each of which was written (`is_full` of each round), and which the buffer keeps.
     Ok(unsafe { Buffer::from_custom_allocation(start, length, Arc::new(buffer)) })
 }
 
 /// Writes rows of `N` bytes, zeros for nulls. Returns whether every byte was written.
-fn write<const N: usize>(source: &[u8], rows: &impl RowMap, out: &mut [MaybeUninit<u8>]) -> bool {
+fn write<const N: usize>(
+    source: &[u8],
+    (map, rows): (&impl RowMap, &Range<usize>),
+    out: &mut [MaybeUninit<u8>],
+) -> bool {
     let (out, rest) = out.as_chunks_mut::<N>();
-    rows.write(source.as_chunks::<N>().0, out) && rest.is_empty()
+    map.write(rows, source.as_chunks::<N>().0, out) && rest.is_empty()
 }
 
 /// As [`RowMap::write`].
-fn fill<const N: usize>(source: &[[u8; N]], rows: &impl RowMap, out: &mut [[MaybeUninit<u8>; N]]) -> bool {
+fn fill<const N: usize>(
+    source: &[[u8; N]],
+    (map, rows): (&impl RowMap, &Range<usize>),
+    out: &mut [[MaybeUninit<u8>; N]],
+) -> bool {
     let (mut slots, mut fits) = (out.iter_mut(), true);
-    rows.for_each(|row, count| {
+    map.for_each(rows, |row, count| {
         let value = match row {
             None => Some([MaybeUninit::new(0); N]),
             Some(row) => source.get(row).map(|value| value.map(MaybeUninit::new)),
@@ -312,9 +347,14 @@ fn fill<const N: usize>(source: &[[u8; N]], rows: &impl RowMap, out: &mut [[Mayb
 }
 
 /// As [`write`], for rows of `block` bytes.
-fn fill_blocks(source: &[u8], rows: &impl RowMap, block: usize, out: &mut [MaybeUninit<u8>]) -> bool {
+fn fill_blocks(
+    source: &[u8],
+    (map, rows): (&impl RowMap, &Range<usize>),
+    block: usize,
+    out: &mut [MaybeUninit<u8>],
+) -> bool {
     let (mut at, mut fits) = (0_usize, true);
-    rows.for_each(|row, count| {
+    map.for_each(rows, |row, count| {
         let bytes = count.saturating_mul(block);
         let Some(slots) = out.get_mut(at..at.saturating_add(bytes)) else {
             fits = false;
@@ -342,4 +382,54 @@ fn fill_blocks(source: &[u8], rows: &impl RowMap, block: usize, out: &mut [Maybe
         }
     });
     fits && at == out.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::types::{Int16Type, Int32Type, Int64Type, RunEndIndexType};
+    use arrow_array::{Array, ArrayRef, ArrowPrimitiveType, FixedSizeListArray, Int32Array, PrimitiveArray, RunArray};
+    use arrow_array::{BooleanArray, make_array};
+    use arrow_schema::Field;
+
+    use super::*;
+
+    fn runs_are_written_out<R: RunEndIndexType>()
+    where
+        <R as ArrowPrimitiveType>::Native: TryFrom<usize>,
+    {
+        let count: i32 = if cfg!(miri) { 20 } else { 200 };
+        let ints: ArrayRef = Arc::new(Int32Array::from_iter((0..count).map(|value| (value % 5 > 0).then_some(value))));
+        let bits: ArrayRef =
+            Arc::new(BooleanArray::from_iter((0..count).map(|run| (run % 7 > 0).then_some(run % 3 == 0))));
+        let items: ArrayRef = Arc::new(Int32Array::from_iter_values(0..3 * count));
+        let lists: ArrayRef =
+            Arc::new(FixedSizeListArray::new(Arc::new(Field::new("item", DataType::Int32, false)), 3, items, None));
+        // Runs of one row to thirty, so that rounds start inside runs.
+        let lengths: Vec<usize> = (0..ints.len()).map(|run| 1 + run * 7 % 30).collect();
+        let ends = lengths.iter().scan(0, |end, length| {
+            *end += length;
+            <R as ArrowPrimitiveType>::Native::try_from(*end).ok()
+        });
+        let ends: PrimitiveArray<R> = PrimitiveArray::from_iter_values(ends);
+        let run_of: Vec<usize> =
+            (0..).zip(&lengths).flat_map(|(run, length)| std::iter::repeat_n(run, *length)).collect();
+        for values in [ints, bits, lists] {
+            let array = RunArray::<R>::try_new(&ends, &values).unwrap();
+            for (start, length) in [(0, array.len()), (17, array.len() / 2), (array.len() - 1, 1)] {
+                let part = array.slice(start, length).to_data();
+                let found = make_array(repeated(&values.to_data(), &Runs(&part)).unwrap());
+                assert_eq!(found.len(), length);
+                for (row, run) in run_of.iter().skip(start).take(length).enumerate() {
+                    assert_eq!(found.slice(row, 1).as_ref(), values.slice(*run, 1).as_ref(), "{start} {row}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn runs_in_several_rounds_are_those_of_each_row() {
+        runs_are_written_out::<Int16Type>();
+        runs_are_written_out::<Int32Type>();
+        runs_are_written_out::<Int64Type>();
+    }
 }

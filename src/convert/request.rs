@@ -1,5 +1,6 @@
 //! `requested_schema`: converts an array to another type exactly, or returns an error.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
@@ -12,6 +13,7 @@ use arrow_schema::{ArrowError, DataType, Field, FieldRef};
 
 use super::bitmap::bits_of_bools;
 use super::budget::{require_cast, require_nulls};
+use super::rounds::{LOOK_UP, in_rounds, look_for_signals};
 use crate::arrow::{DeviceArray, counts_in, same_layout};
 use crate::copy_log::{self, Copied};
 use crate::device::Device;
@@ -50,7 +52,10 @@ pub fn request_field(array: &DeviceArray, requested: &FieldRef) -> Result<Device
     if same_layout(own.data_type(), requested.data_type()) || counts_in(own.data_type(), requested.data_type()) {
         array.relabel(requested.clone())
     } else {
-        catch_panic(|| cast(array, requested)).map_err(|error| in_request(of_column(array, requested).unwrap_or(error)))
+        catch_panic(|| cast(array, requested)).map_err(|error| match error.kind() {
+            ErrorKind::Interrupted => error,
+            _ => in_request(of_column(array, requested).unwrap_or(error)),
+        })
     }
 }
 
@@ -218,16 +223,38 @@ fn cast_there_and_back(original: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     if converted.data_type() != to {
         return Err(refused(format!("the cast gives {}", converted.data_type())));
     }
-    let back = match from {
-        DataType::Null => None,
-        _ => Some(cast_with_options(&converted, from, &options).map_err(of_arrow)?),
+    let mut differs = None;
+    let mut compare = |rows: Range<usize>| {
+        if differs.is_none() {
+            let (own, converted) = (original.slice(rows.start, rows.len()), converted.slice(rows.start, rows.len()));
+            let back = cast_with_options(&converted, from, &options).map_err(of_arrow)?;
+            differs = first_difference(&own, &back).map(|row| rows.start + row);
+        }
+        Ok(())
     };
-    if let Some(row) = back.and_then(|back| first_difference(original, &back)) {
+    let of_rows = match from {
+        DataType::Dictionary(_, values) => values,
+        other => other,
+    };
+    match original.len() {
+        _ if *from == DataType::Null => {}
+        rows if is_flat(to) && is_flat(of_rows) => in_rounds(rows, LOOK_UP, compare)?,
+        rows => {
+            look_for_signals(rows.saturating_mul(LOOK_UP))?;
+            compare(0..rows)?;
+        }
+    }
+    if let Some(row) = differs {
         return Err(refused("a value does not survive the round trip".to_owned())
             .at_row(row)
             .remedy_is("request a type that holds every value"));
     }
     Ok(converted)
+}
+
+/// Whether a cast of some rows of this type reads those rows alone: it casts all items of lists, and all values of dictionaries.
+fn is_flat(data_type: &DataType) -> bool {
+    !data_type.is_nested() && !matches!(data_type, DataType::Dictionary(_, _) | DataType::RunEndEncoded(_, _))
 }
 
 /// The first row in which two arrays differ, null against null counting as equal.

@@ -9,7 +9,7 @@ use std::thread::{Builder, ScopedJoinHandle, available_parallelism, scope};
 
 use crate::cuda::thread_sync;
 use crate::error::{Error, Result};
-use crate::stream_order::{Interrupts, stay_apart};
+use crate::stream_order::stay_apart;
 
 /// A thread with fewer bytes to write takes longer to start than it saves.
 const WORTH_A_THREAD: usize = if cfg!(miri) { 1 << 8 } else { 1 << 20 };
@@ -61,26 +61,6 @@ fn count_of(text: &str) -> Result<Option<NonZero<usize>>, String> {
         "" => Ok(None),
         number => number.parse().map(Some).map_err(|_| text.to_owned()),
     }
-}
-
-/// Bytes that are written between two looks for signals: a fraction of a second, and many times what it takes to start threads.
-const ROUND: usize = 256 << 20;
-
-/// Calls `work` with ranges that make up `rows` of so many bytes each, and looks for signals between them. Each range but the last is a
-/// multiple of 64 rows.
-///
-/// # Errors
-/// The error of the first range that fails; [`crate::ErrorKind::Interrupted`] when a signal's handler raises.
-pub(crate) fn in_rounds(rows: usize, row_bytes: usize, mut work: impl FnMut(Range<usize>) -> Result<()>) -> Result<()> {
-    let round = (ROUND / row_bytes.max(1)).max(1).next_multiple_of(64);
-    if rows <= round {
-        return work(0..rows);
-    }
-    let mut interrupts = Interrupts::new();
-    (0..rows).step_by(round).try_for_each(|start| {
-        interrupts.check()?;
-        work(start..start.saturating_add(round).min(rows))
-    })
 }
 
 /// Runs `work` on ranges that make up `rows`, each but the last a multiple of `multiple`, on so many threads.
@@ -173,24 +153,6 @@ mod tests {
             let covered: Vec<usize> = parts.into_iter().flatten().collect();
             assert_eq!(covered, (0..rows).collect::<Vec<_>>(), "{threads} {rows} {multiple}");
         }
-    }
-
-    #[test]
-    fn rounds_make_up_all_rows_and_stop_at_the_first_error() {
-        for (rows, row_bytes, expected) in
-            [(0, 8, 1), (1000, 8, 1), (64, usize::MAX, 1), (65, ROUND, 2), (200, 1 << 23, 4)]
-        {
-            let (mut next, mut rounds) = (0, 0);
-            in_rounds(rows, row_bytes, |round| {
-                assert_eq!(round.start, next);
-                (next, rounds) = (round.end, rounds + 1);
-                Ok(())
-            })
-            .unwrap();
-            assert_eq!((next, rounds), (rows, expected), "{rows} rows of {row_bytes} bytes");
-        }
-        let failing = in_rounds(200, ROUND, |round| Err(Error::invalid("round").at_row(round.start)));
-        assert_eq!(failing.unwrap_err().row(), Some(0));
     }
 
     #[test]

@@ -13,6 +13,7 @@ use std::thread::{Builder, JoinHandle, ThreadId, current};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, ErrorKind, Remedy, Result};
+use crate::stream_order::ignore_signals;
 
 /// At most 15 bytes, because Linux shows no more.
 const NAME: &str = "dlpack-loader";
@@ -192,6 +193,7 @@ impl<T: Send + 'static> Prefetch<T> {
         let theirs = shared.clone();
         let run = move || {
             IS_LOADER.set(true);
+            ignore_signals();
             // The work's half-done state is dropped, and never read.
             let failure = catch_unwind(AssertUnwindSafe(|| work(&theirs, make)));
             let failure = failure.unwrap_or_else(|panic| Some(panicked(panic.as_ref())));

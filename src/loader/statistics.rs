@@ -10,6 +10,7 @@ use super::source_rows::on_host;
 use crate::alloc::fallible;
 use crate::arrow::DeviceArray;
 use crate::categories::leaf_of;
+use crate::convert::{LOOK_UP, look_for_signals};
 use crate::dtype::{DType, Kind};
 use crate::error::{Error, Remedy, Result};
 use crate::spec::{Conversion, DictionaryMode, NullPolicy, Options, PathColumns, Scalar, Spec, all_or_errors, select};
@@ -212,6 +213,7 @@ impl Statistics {
             let values = array.column(column.position)?;
             for start in (0..values.len()).step_by(ROWS) {
                 let rows = start..start.saturating_add(ROWS).min(values.len());
+                look_for_signals(rows.len().saturating_mul(LOOK_UP))?;
                 column.add(&values, &rows).map_err(|error| error.in_column(&column.name))?;
             }
         }

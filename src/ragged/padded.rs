@@ -13,7 +13,7 @@ use super::part::Part;
 use crate::alloc::{Borrower, SelfCell, fallible};
 use crate::arrow::{DeviceArray, Leaf, ListChunk, ViewChunk, empty_on};
 use crate::column::{ColumnRef, shared_dictionary};
-use crate::convert::{ColumnChunk, ListItems, Padder, collect_ints, decode, null_item};
+use crate::convert::{ColumnChunk, LOOK_UP, ListItems, Padder, collect_ints, decode, in_rounds, null_item};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -224,8 +224,10 @@ impl HostPadded {
         plan.record(|| format!("column {:?}: {} rows of {}", field.name(), plan.rows, field.data_type()));
         let is_left = self.pad.side == Side::Left;
         let mut padder = Padder::new(spec, self.padding.bytes(), (plan.rows, self.length), is_left)?;
+        // A row of few items takes as long as a look-up.
+        let row_bytes = plan.bytes.checked_div(plan.rows).unwrap_or(0).saturating_add(LOOK_UP);
         for source in sources {
-            source.write(spec, &mut padder, &|row| self.pad.kept(row, self.length))?;
+            source.write(spec, &mut padder, row_bytes, &|row| self.pad.kept(row, self.length))?;
         }
         padder.finish()
     }
@@ -248,16 +250,19 @@ fn take_items(sources: &mut [PadSource<'_>], spec: &Spec) -> Result<()> {
 fn plan_rows(spec: &Spec, sources: &mut [PadSource<'_>], pad: Pad, options: &Options) -> Result<(usize, Plan)> {
     let (mut rows, mut longest) = (0, 0);
     for source in &*sources {
-        for row in 0..source.rows() {
-            let at_row = |error: Error| error.at_row(rows + row);
-            match source.length(row).map_err(at_row)? {
-                None if options.nulls == NullPolicy::Error => return Err(null_row(rows + row)),
-                Some(length) if pad.truncate.is_none() && pad.length.is_some_and(|most| length > most) => {
-                    return Err(at_row(longer_row(length, pad.length.unwrap_or(0))));
+        in_rounds(source.rows(), size_of::<usize>(), |mut part| {
+            part.try_for_each(|row| {
+                let at_row = |error: Error| error.at_row(rows + row);
+                match source.length(row).map_err(at_row)? {
+                    None if options.nulls == NullPolicy::Error => return Err(null_row(rows + row)),
+                    Some(length) if pad.truncate.is_none() && pad.length.is_some_and(|most| length > most) => {
+                        return Err(at_row(longer_row(length, pad.length.unwrap_or(0))));
+                    }
+                    length => longest = longest.max(length.unwrap_or(0)),
                 }
-                length => longest = longest.max(length.unwrap_or(0)),
-            }
-        }
+                Ok(())
+            })
+        })?;
         rows += source.rows();
     }
     if spec.has_codes() {
@@ -373,20 +378,25 @@ impl<'a> PadSource<'a> {
     }
 
     /// Writes all rows.
-    fn write(&self, spec: &Spec, padder: &mut Padder<'_>, kept: &Truncation<'_>) -> Result<()> {
+    fn write(&self, spec: &Spec, padder: &mut Padder<'_>, row_bytes: usize, kept: &Truncation<'_>) -> Result<()> {
         match self {
             Self::Lists { items: None, .. } => Err(Error::internal("rows that are padded without their elements")),
             Self::Lists { list, items: Some((items, first)) } => items.with(|_, chunk| {
                 let items = ListItems::new(spec, chunk)?;
-                (0..list.rows).try_for_each(|row| {
-                    let row = (!list.is_null(row)).then(|| kept(list.row(row)));
-                    padder.push(&items, row.map(|row| row.start.saturating_sub(*first)..row.end.saturating_sub(*first)))
+                in_rounds(list.rows, row_bytes, |mut rows| {
+                    rows.try_for_each(|row| {
+                        let row = (!list.is_null(row)).then(|| kept(list.row(row)));
+                        let row = row.map(|row| row.start.saturating_sub(*first)..row.end.saturating_sub(*first));
+                        padder.push(&items, row)
+                    })
                 })
             }),
-            Self::Views { views, array } => (0..views.rows()).try_for_each(|row| {
-                let bytes = views.bytes(row)?;
-                let chunk = ColumnChunk { leaf: Leaf::of_bytes(bytes.unwrap_or(&[])), mask: None, array };
-                padder.push(&ListItems::new(spec, &chunk)?, bytes.map(|bytes| kept(0..bytes.len())))
+            Self::Views { views, array } => in_rounds(views.rows(), row_bytes, |mut rows| {
+                rows.try_for_each(|row| {
+                    let bytes = views.bytes(row)?;
+                    let chunk = ColumnChunk { leaf: Leaf::of_bytes(bytes.unwrap_or(&[])), mask: None, array };
+                    padder.push(&ListItems::new(spec, &chunk)?, bytes.map(|bytes| kept(0..bytes.len())))
+                })
             }),
         }
     }

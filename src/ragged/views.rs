@@ -7,7 +7,7 @@ use super::level::{RaggedRows, null_row, shares_memory, validity_part};
 use super::part::Part;
 use crate::alloc::fallible;
 use crate::arrow::ViewChunk;
-use crate::convert::{bytes_of_views, collect_bools, collect_ints, zero};
+use crate::convert::{LOOK_UP, bytes_of_views, collect_bools, collect_ints, in_rounds, zero};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Action, Plan};
@@ -37,14 +37,17 @@ impl<'a> ViewRows<'a> {
         }
         let mut lengths = fallible::with_room(chunks.iter().map(|(chunk, _)| chunk.rows()).sum())?;
         for (chunk, part) in &chunks {
-            for row in 0..chunk.rows() {
-                let (at, is_shown) = (lengths.len(), !part.is_hidden(row));
-                let length = shown(chunk, part, row).map_err(|error| error.at_row(at))?.map(<[u8]>::len);
-                if is_shown && length.is_none() && options.nulls == NullPolicy::Error {
-                    return Err(null_row(at));
-                }
-                lengths.push(length);
-            }
+            in_rounds(chunk.rows(), LOOK_UP, |mut rows| {
+                rows.try_for_each(|row| {
+                    let (at, is_shown) = (lengths.len(), !part.is_hidden(row));
+                    let length = shown(chunk, part, row).map_err(|error| error.at_row(at))?.map(<[u8]>::len);
+                    if is_shown && length.is_none() && options.nulls == NullPolicy::Error {
+                        return Err(null_row(at));
+                    }
+                    lengths.push(length);
+                    Ok(())
+                })
+            })?;
         }
         let total = lengths.iter().flatten().try_fold(0_usize, |total, length| total.checked_add(*length));
         let total = total.ok_or_else(|| Error::new(ErrorKind::Memory, "the strings are larger than memory can be"))?;

@@ -27,6 +27,8 @@ static WAITS: AtomicU64 = AtomicU64::new(0);
 thread_local! {
     /// Whether this thread is one of ours that never enters an interpreter.
     static IS_APART: Cell<bool> = const { Cell::new(false) };
+    /// Whether this thread never runs handlers of signals.
+    static IGNORES_SIGNALS: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Queries before the first pause, because most work is done soon.
@@ -47,6 +49,12 @@ pub(crate) fn wait_beside(interpreter: Interpreter) {
 /// Says that this thread is one of ours that never enters an interpreter: its waits have nothing to do with one.
 pub(crate) fn stay_apart() {
     IS_APART.set(true);
+}
+
+/// Says that this thread is one of ours, which runs no handlers of signals: to find that out, it would ask for the
+/// interpreter's lock.
+pub(crate) fn ignore_signals() {
+    IGNORES_SIGNALS.set(true);
 }
 
 /// A check for signals while a call reads a stream or converts many rows.
@@ -83,7 +91,8 @@ impl Interrupts {
 /// # Errors
 /// [`crate::ErrorKind::Interrupted`] if a handler raises.
 pub(crate) fn run_handlers() -> Result<()> {
-    interpreter().map_or(Ok(()), |interpreter| (interpreter.handlers)())
+    let interpreter = interpreter().filter(|_| !IGNORES_SIGNALS.get());
+    interpreter.map_or(Ok(()), |interpreter| (interpreter.handlers)())
 }
 
 fn interpreter() -> Option<&'static Interpreter> {

@@ -39,7 +39,7 @@ pub(crate) use deferred_free::{drain, look};
 pub use host::host_waits;
 #[cfg(feature = "python")]
 pub(crate) use host::{Interpreter, wait_beside};
-pub(crate) use host::{Interrupts, device, load_kernels, run_handlers, stay_apart};
+pub(crate) use host::{Interrupts, device, ignore_signals, load_kernels, run_handlers, stay_apart};
 pub(crate) use memory::{allocate, allocate_scratch, page_locked, staging_block};
 #[cfg(feature = "python")]
 pub(crate) use reaper::stop_reaper;

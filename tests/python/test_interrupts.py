@@ -1,9 +1,15 @@
-"""Ctrl-C while a stream is read: the call ends soon, and what was not read yet can be read on."""
+"""Ctrl-C while a stream is read or a long array converted: the call ends soon, and what was not read can be read on."""
 
+import operator
+import pickle
+import signal
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import arrow_dlpack as ad
@@ -212,3 +218,117 @@ class TestDuckDB:
         """Without a signal it is an error of the producer's."""
         code = f"{SLOW}\ntold(lambda: ad.to_tensor(connection.sql(FIRST_ROWS)), {presses})"
         assert run(code) == ("KeyboardInterrupt\n" if "ctrl_c" in presses else "ConversionError\n")
+
+
+WORDS = [f"word {number}" for number in range(1000)]
+
+
+def ints(rows: int) -> pa.Array:
+    return pa.array(np.arange(rows))
+
+
+def words(rows: int, mask: Any = None) -> pa.Array:
+    return pa.array(WORDS).take(pa.array(np.arange(rows) % len(WORDS), mask=mask))
+
+
+def lists(rows: int) -> pa.Array:
+    return pa.ListArray.from_arrays(pa.array(np.arange(0, 2 * rows + 1, 2), pa.int32()), ints(2 * rows))
+
+
+def codes(rows: int, values: pa.Array) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array(np.arange(rows) % len(values), pa.int32()), values)
+
+
+def columns(rows: int) -> pa.RecordBatch:
+    return pa.record_batch({name: ints(rows) for name in "abcdefgh"})
+
+
+def requested(array: pa.Array, to: pa.DataType) -> Callable[[], object]:
+    return partial(ad.from_arrow(array).__arrow_c_array__, to.__arrow_c_schema__())
+
+
+# Calls on so many rows that look for signals between their first row and their last one.
+LONG: dict[str, Callable[[int], Callable[[], object]]] = {
+    "many chunks": lambda rows: partial(
+        ad.to_tensor, pa.chunked_array([ints(rows // 64)] * 64), dtype="float32", nulls=0
+    ),
+    "strided out": lambda rows: partial(ad.to_tensor, ints(rows), out=np.zeros((rows, 2))[:, 0], threads=1),
+    "codes": lambda rows: partial(ad.to_tensor, words(rows), categories=WORDS),
+    "codes of a column with nulls": lambda rows: partial(
+        ad.to_tensor, words(rows, mask=np.arange(rows) % 3 == 0), categories=WORDS, nulls=0
+    ),
+    "codes of a large dictionary": lambda rows: partial(ad.to_tensor, codes(rows, words(2 * rows)), categories=WORDS),
+    "bools of a dictionary": lambda rows: partial(
+        ad.to_tensor, codes(8 * rows, pa.array([True, False])), dictionary="values"
+    ),
+    "values and offsets": lambda rows: partial(ad.to_ragged, pa.chunked_array([lists(rows)] * 2)),
+    "values and offsets of views": lambda rows: partial(ad.to_ragged, words(rows).cast(pa.string_view())),
+    "padded lists": lambda rows: partial(ad.to_ragged, lists(rows), pad=(0, None)),
+    "padded words": lambda rows: partial(ad.to_ragged, words(rows), pad=(0, None)),
+    "padded views": lambda rows: partial(ad.to_ragged, words(rows).cast(pa.string_view()), pad=(0, None)),
+    "the columns of a matrix": lambda rows: partial(ad.to_arrow, np.zeros((rows, 4)), names=list("abcd"), threads=1),
+    "a strided matrix": lambda rows: partial(ad.to_arrow, np.zeros((rows, 4))[:, ::2]),
+    "a strided vector": lambda rows: partial(ad.to_arrow, np.zeros((rows, 4))[:, 0]),
+    "a requested number": lambda rows: requested(ints(rows), pa.float64()),
+    "requested views": lambda rows: requested(words(rows), pa.string_view()),
+    "requested values": lambda rows: requested(codes(rows, ints(1000)), pa.int64()),
+    "a copied batch": lambda rows: partial(ad.from_arrow, columns(rows), copy=True),
+    "pickle": lambda rows: partial(pickle.dumps, ad.from_arrow(columns(rows))),
+    "a vocabulary": lambda rows: partial(ad.categories, pa.table({"a": words(rows)}), "a"),
+    "statistics": lambda rows: partial(ad.statistics, pa.table({"a": ints(rows)}), {"a": "mean"}),
+}
+
+# Seconds of the processor that a call takes at least, and rows that take several rounds at least.
+LEAST = 0.15
+FEWEST = 2_000_000
+
+
+def seconds(call: Callable[[], object]) -> float:
+    """What a call takes of the processor: it does not depend on what else runs."""
+    start = time.process_time()
+    call()
+    return time.process_time() - start
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no timer of the processor")
+@pytest.mark.parametrize("name", LONG)
+def test_a_long_call_ends_before_its_last_row(name: str):
+    rows = FEWEST
+    while (taken := seconds(call := LONG[name](rows))) < LEAST:
+        rows *= 2
+
+    def press(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    # No bytecode runs between the call and the list: a result is there if the call went on to its end.
+    results: list[object] = []
+
+    def until_pressed() -> None:
+        signal.setitimer(signal.ITIMER_PROF, taken / 4)
+        while not results:
+            results.extend(map(operator.call, [call]))
+
+    before = signal.signal(signal.SIGPROF, press)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            until_pressed()
+        assert not results
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
+def test_the_thread_of_a_loader_asks_for_no_lock_to_look_for_signals(monkeypatch: pytest.MonkeyPatch):
+    """A thread finds out once whether it is the main one, which runs handlers."""
+    asking: list[int] = []
+    main_thread = threading.main_thread
+
+    def asked() -> threading.Thread:
+        asking.append(threading.get_ident())
+        return main_thread()
+
+    monkeypatch.setattr(threading, "main_thread", asked)
+    table = pa.table({"a": words(6_000_000)})
+    loader = ad.Loader(table, batch_size=1_000_000, categories={"a": WORDS}, prefetch=2)
+    assert sum(len(np.from_dlpack(batch)) for batch in loader) == len(table)
+    assert set(asking) <= {main_thread().ident}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import os
+import pickle
 import random
 import signal
 import sys
@@ -30,6 +31,12 @@ TABLE = pa.table({"row": range(ROWS), "half": [None if row % 7 == 0 else row / 2
 LISTS = pa.array([[row] * (row % 5) for row in range(ROWS)])
 WORDS = pa.array([f"word {row % 100}" for row in range(ROWS)])
 CATEGORIES = [f"word {row}" for row in range(100)]
+VIEWS = WORDS.cast(pa.string_view())
+DICTIONARY = WORDS.dictionary_encode()
+NUMBERS = pa.DictionaryArray.from_arrays(pa.array([row % 100 for row in range(ROWS)], pa.int32()), pa.array(range(100)))
+RUNS = pa.RunEndEncodedArray.from_arrays(pa.array(range(2, ROWS + 1, 2), pa.int32()), pa.array(range(ROWS // 2)))
+PAIRS = pa.array([[row, row] for row in reversed(range(ROWS))]).slice(1)
+MATRIX = np.ones((ROWS, 4))
 
 
 def reader() -> pa.RecordBatchReader:
@@ -41,6 +48,37 @@ def reader() -> pa.RecordBatchReader:
 
 def total(batches: Any) -> float:
     return float(sum(numpy_of(batch)[:, 0].sum() for batch in batches))
+
+
+def as_decimals(array: pa.Array) -> pa.Array:
+    class Requesting:
+        def __arrow_c_array__(self, requested_schema: object = None) -> object:
+            return ad.from_arrow(array).__arrow_c_array__(pa.decimal128(20, 1).__arrow_c_schema__())
+
+    return pa.array(Requesting())
+
+
+def resumed() -> ad.Loader:
+    loader = ad.Loader(reader, batch_size=512, nulls=0, prefetch=0)
+    loader.load_state_dict(STATE)
+    return loader
+
+
+def state() -> dict[str, Any]:
+    loader = ad.Loader(reader, batch_size=512, nulls=0, prefetch=0)
+    for number, _ in enumerate(loader):
+        if number == 100:
+            break
+    return loader.state_dict()
+
+
+STATE = state()
+
+
+def fingerprint() -> float:
+    loader = ad.Loader(reader, batch_size=512, nulls=0, prefetch=2)
+    next(iter(loader))
+    return float(len(loader.fingerprint()["hashes"]))
 
 
 # What each call returns is compared with what it returned undisturbed.
@@ -58,6 +96,26 @@ CALLS: dict[str, Callable[[], float]] = {
     "a loader that shuffles": lambda: total(
         ad.Loader(TABLE, batch_size=512, nulls=0, shuffle_buffer=5000, seed=1, prefetch=2)
     ),
+    "values and offsets of views": lambda: float(numpy_of(ad.to_ragged(VIEWS).values).sum()),
+    "padded views": lambda: float(numpy_of(ad.to_ragged(VIEWS, pad=(0, None))[0]).sum()),
+    "rows to lists": lambda: float(len(pa.array(ad.to_arrow(ad.to_ragged(LISTS), copy=True)))),
+    "codes of a dictionary": lambda: float(numpy_of(ad.to_tensor(DICTIONARY, categories=CATEGORIES)).sum()),
+    "values of a dictionary": lambda: float(numpy_of(ad.to_tensor(NUMBERS, dictionary="values")).sum()),
+    "values of runs": lambda: float(numpy_of(ad.to_tensor(RUNS)).sum()),
+    "lists of one length": lambda: float(numpy_of(ad.to_tensor(PAIRS, length=2)).sum()),
+    "validity": lambda: float(numpy_of(ad.validity(TABLE["half"])).sum()),
+    "out": lambda: float(ad.to_tensor(TABLE, nulls=0, out=np.empty((ROWS, 2))).sum()),
+    "strided out": lambda: float(ad.to_tensor(TABLE["half"], nulls=0, out=np.empty((ROWS, 2))[:, 0]).sum()),
+    "a strided tensor": lambda: float(len(pa.array(ad.to_arrow(MATRIX[:, ::2])))),
+    "a copied array": lambda: float(len(pa.array(ad.from_arrow(WORDS, copy=True)))),
+    "a requested type": lambda: float(len(as_decimals(TABLE["row"].combine_chunks()))),
+    "a pickled array": lambda: float(len(pa.array(pickle.loads(pickle.dumps(ad.from_arrow(WORDS)))))),
+    "a vocabulary": lambda: float(len(pa.array(ad.categories(pa.table({"a": WORDS}), "a")))),
+    "a loader of shards": lambda: total(
+        ad.Loader(sources=[TABLE, TABLE], batch_size=512, nulls=0, shuffle_shards=True, seed=1, prefetch=2)
+    ),
+    "a loader that resumes": lambda: total(resumed()),
+    "the fingerprint of a loader": fingerprint,
     "statistics": lambda: float(ad.statistics(TABLE, {"half": "mean"})["half"]),
 }
 

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use smallvec::smallvec;
 
 use super::pack::{Isa, LINE, NON_TEMPORAL_FROM, fence};
+use super::rounds::in_rounds_on;
 use super::threads::{for_each_part, threads};
 use crate::alloc::HostBuffer;
 use crate::copy_log::{self, Copied};
@@ -63,11 +64,15 @@ pub(crate) fn split_rows(tensor: &Tensor, asked: Option<usize>, why: &str) -> Re
             stride,
             stream: bytes >= NON_TEMPORAL_FROM && isa.streams(),
         };
-        for_each_part::<Error>(threads(asked, bytes), grid.rows, LINE, |part| {
-            // SAFETY: the tensor has these rows and columns; the buffer has `stride` bytes for each column, and no other
-            // thread writes these rows of them.
-            unsafe { split_blocks(isa, grid.part(part.start, 0).first(part.len(), grid.columns)) };
-            Ok(())
+        let threads = threads(asked, bytes);
+        in_rounds_on(threads, grid.rows, grid.columns.saturating_mul(size), |round| {
+            for_each_part::<Error>(threads, round.len(), LINE, |part| {
+                let part = grid.part(round.start + part.start, 0).first(part.len(), grid.columns);
+                // SAFETY: the tensor has these rows and columns; the buffer has `stride` bytes for each column, and no other
+                // thread writes these rows of them.
+                unsafe { split_blocks(isa, part) };
+                Ok(())
+            })
         })?;
         copy_log::record(|| {
             let what = format!("tensor of {} {:?}", tensor.dtype(), tensor.shape());
