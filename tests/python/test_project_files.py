@@ -11,7 +11,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 WORKFLOWS = sorted(ROOT.glob(".github/workflows/*.yml"))
 DOCUMENTS = [
-    ROOT / name for name in ("CONTRIBUTING.md", "README.md", "SECURITY.md", "docs/design.md", "docs/releasing.md")
+    *(ROOT / name for name in ("CONTRIBUTING.md", "README.md", "SECURITY.md")),
+    *(ROOT / "docs" / name for name in ("design.md", "releasing.md", "testing.md")),
 ]
 NAMING_TARGETS = [
     *DOCUMENTS,

@@ -225,6 +225,14 @@ def test_validity_of_columns_that_no_kernel_tells_names_the_way_to_the_host() ->
         ad.validity(array, bits=True)
 
 
+def test_categories_name_the_way_to_the_host() -> None:
+    words = ad.from_arrow(DeviceArray(pa.array(["AA", None, "DL"])).give())
+    options: dict[str, Any] = {"categories": ["AA", "DL"], "nulls": -1}
+    with pytest.raises(ad.ConversionError, match=r'categor.*\.to_device\("cpu"\)'):
+        ad.to_tensor(words, **options)
+    assert np.from_dlpack(ad.to_tensor(words.to_device("cpu"), **options)).tolist() == [0, -1, 1]
+
+
 def test_validity_of_every_type() -> None:
     for name, make in COLUMNS.items():
         for nulls in (0.0, 0.3):

@@ -66,6 +66,25 @@ with ad.stream(1):
 
 
 @pytest.mark.no_devices
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="only Linux tells what a process has loaded")
+def test_the_first_use_of_a_device_loads_the_driver() -> None:
+    code = """
+from pathlib import Path
+import arrow_dlpack as ad, pyarrow as pa
+def is_loaded(): return "libcuda" in Path("/proc/self/maps").read_text()
+table = pa.table({"a": [1.0, None], "b": [3, 4]})
+tensor = ad.to_tensor(table, nulls=0)
+ad.to_arrow(tensor, names=["a", "b"]), list(ad.Loader(table, batch_size=1, nulls=0)), ad.explain(table)
+ad.memory_stats(), ad.collect(), ad.empty_cache()
+print(is_loaded())
+ad.warm_up("cuda")
+print(is_loaded())
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
+    assert (ran.stdout, ran.stderr) == ("False\nTrue\n", "")
+
+
+@pytest.mark.no_devices
 def test_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SIMULATED_CUDA_DEVICES", "0")
     with pytest.raises(BufferError, match=r'finds no device.*use device="cpu"'):
