@@ -139,6 +139,19 @@ impl<'a> Mask<'a> {
         });
     }
 
+    /// Calls `visit` with the first null and the number of each run of them, in ascending order. Runs end after 64 elements.
+    fn for_each_null_run(&self, mut visit: impl FnMut(usize, usize)) {
+        self.for_each_null_word(|start, mut word| {
+            while word != 0 {
+                let first = word.trailing_zeros();
+                let count = (word >> first).trailing_ones();
+                visit(start + first as usize, count as usize);
+                word &= u64::MAX.checked_shl(first + count).unwrap_or(0);
+            }
+            true
+        });
+    }
+
     /// Calls `visit` for each block of 64 elements with a null, with nulls as set bits, until it returns false.
     fn for_each_null_word(&self, mut visit: impl FnMut(usize, u64) -> bool) {
         let chunks = BitChunks::new(&self.bytes, self.offset, self.length);
@@ -160,7 +173,7 @@ impl<'a> Mask<'a> {
     pub(super) fn shifted(&self, offset: usize) -> Result<Vec<u8>> {
         let first = offset % 8;
         let mut bytes = fallible::filled((first + self.length).div_ceil(8), u8::MAX)?;
-        self.for_each_null(|index| clear_bits(&mut bytes, first + index, 1));
+        self.for_each_null_run(|index, count| clear_bits(&mut bytes, first + index, count));
         Ok(bytes)
     }
 
@@ -217,7 +230,7 @@ impl<'a> BitmapSlice<'a> {
     fn clear_nulls(&self, bytes: &mut [u8], offset: usize) {
         let bytes_of_level = Cow::Borrowed(self.bytes.as_ref());
         let nulls = Mask { bytes: bytes_of_level, offset: self.offset, length: self.length, nulls: self.nulls };
-        nulls.for_each_null(|index| clear_bits(bytes, offset + index * self.repeat, self.repeat));
+        nulls.for_each_null_run(|index, count| clear_bits(bytes, offset + index * self.repeat, count * self.repeat));
     }
 }
 
@@ -346,6 +359,28 @@ mod tests {
         assert_eq!((mask.nulls(), mask.first_null()), (200, 100));
         assert!(mask.is_valid(99) && !mask.is_valid(100) && mask.is_valid(200) && !mask.is_valid(399));
         assert!(!mask.is_valid(400));
+    }
+
+    #[test]
+    fn runs_of_nulls_that_fill_words_are_cleared() {
+        let mut bytes = [0; 30];
+        (bytes[9], bytes[18], bytes[26]) = (0xff, 0b0001_0001, 0x80);
+        let at = |index: usize| bytes[index / 8] >> (index % 8) & 1 == 1;
+        let ones = [0xff; 75];
+        for (offset, repeat) in [(0, 1), (3, 1), (0, 3), (5, 3)] {
+            let elements = 200 * repeat;
+            let valid = |index: usize| at(offset + index / repeat);
+            let of_rows = || bits(&bytes, offset, 200, repeat);
+            let levels = [bits(&ones, 0, elements, 1), of_rows()];
+            for levels in [&levels[..], &[of_rows(), of_rows()]] {
+                let mask = combine(levels, elements).unwrap();
+                assert!((0..elements).all(|index| mask.is_valid(index) == valid(index)), "{offset}, {repeat}");
+                let shifted = mask.shifted(13).unwrap();
+                assert!(
+                    (0..elements).all(|index| (shifted[(5 + index) / 8] >> ((5 + index) % 8) & 1 == 1) == valid(index))
+                );
+            }
+        }
     }
 
     #[test]

@@ -64,6 +64,37 @@ def test_an_export_costs_the_same_at_any_number_of_waiting_entries(pool: fakes.P
     assert driver.soon(lambda: ad.collect() == 0)
 
 
+def test_many_columns_cost_few_calls() -> None:
+    many = ad.from_arrow(timed_work.table(1000, 100).to_batches()[0])
+    # The staging buffer is pinned, and the pool has grown.
+    many.to_device("cuda:0")
+    driver.synchronize()
+    start, calls = clock.now(), driver.calls()
+    moved = many.to_device("cuda:0")
+    assert clock.now() - start < 200 * MICROSECOND
+    assert driver.calls() - calls < 50
+    driver.synchronize()
+    start, calls = clock.now(), driver.calls()
+    assert len(ad.to_tensors(moved)) == 1000
+    assert (clock.now() - start, driver.calls() - calls) < (10 * MICROSECOND, 10)
+
+
+def test_pinned_memory_is_copied_at_the_speed_of_the_link() -> None:
+    pinned = ad.from_arrow(pa.array(np.zeros(16 * MIB, "float32"))).to_device("cuda_host:0")
+    there = pinned.to_device("cuda:0")
+    driver.synchronize()
+    for work in (lambda: pinned.to_device("cuda:0"), lambda: there.to_device("cuda_host:0")):
+        # Once, so that the pool has grown.
+        for _ in range(2):
+            start = clock.now()
+            kept = work()
+            driver.synchronize()
+            took, lasted = clock.now() - start, clock.timeline(start)
+            del kept
+            assert driver.drain() == 0
+        assert took < 1.05 * clock.total(lasted, "copy")
+
+
 def test_the_host_is_idle_while_the_device_works() -> None:
     """A result on the host is waited for asleep: few questions, and no long one."""
     array = ad.from_arrow(pa.array(np.arange(1024, dtype="int32"))).to_device("cuda:0")
