@@ -318,6 +318,63 @@ def test_a_long_call_ends_before_its_last_row(name: str):
         signal.signal(signal.SIGPROF, before)
 
 
+# More rows than a round of any of these has, and no multiple of it.
+MANY = 1_200_001
+NUMBERS = np.arange(MANY, dtype=float)
+CHUNKS = pa.chunked_array([NUMBERS[:700_003], NUMBERS[700_003:]])
+CODES = np.arange(MANY) % 1000
+
+
+def read(array: Any) -> np.ndarray:
+    return np.from_dlpack(ad.to_tensor(array)).reshape(-1)
+
+
+# What is made of many rows, and what it should be.
+WHOLE: dict[str, Callable[[], tuple[Any, Any]]] = {
+    "out": lambda: (ad.to_tensor(CHUNKS, out=np.empty(MANY, "float32"), threads=1), NUMBERS),
+    "strided out": lambda: (ad.to_tensor(CHUNKS, out=np.empty((MANY, 2))[:, 1], threads=1), NUMBERS),
+    "a column": lambda: (read(ad.to_arrow(ad.to_tensor(CHUNKS))), NUMBERS),
+    "a column of a matrix": lambda: (
+        read(pa.record_batch(ad.to_arrow(np.stack([NUMBERS, -NUMBERS], 1), names=["a", "b"], threads=1))["b"]),
+        -NUMBERS,
+    ),
+    "a strided vector": lambda: (read(ad.to_arrow(np.repeat(NUMBERS, 2)[::2])), NUMBERS),
+    "a vector backwards": lambda: (read(ad.to_arrow(NUMBERS[::-1])), NUMBERS[::-1]),
+    "a strided matrix": lambda: (
+        read(ad.to_arrow(np.repeat(NUMBERS, 6).reshape(MANY, 6)[:, ::2])),
+        np.repeat(NUMBERS, 3),
+    ),
+    "values of a dictionary": lambda: (
+        ad.to_tensor(pa.DictionaryArray.from_arrays(CODES, NUMBERS[:1000]), dictionary="values", xp=np),
+        CODES,
+    ),
+    "codes": lambda: (ad.to_tensor(pa.array(WORDS).take(pa.array(CODES)), categories=WORDS, xp=np), CODES),
+    "codes of a large dictionary": lambda: (
+        ad.to_tensor(codes(MANY, pa.array([WORDS[0]] * 2 * MANY)), categories=WORDS, xp=np),
+        np.zeros(MANY),
+    ),
+    "padded lists": lambda: (ad.to_ragged(lists(MANY), pad=(-1, 3), xp=np)[0][:, 1], np.arange(1, 2 * MANY, 2)),
+    "lengths of views": lambda: (
+        np.diff(ad.to_ragged(words(MANY).cast(pa.string_view()), xp=np).offsets),
+        np.array([len(word) for word in WORDS])[CODES],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_what_is_made_in_rounds_is_whole(name: str):
+    found, expected = WHOLE[name]()
+    assert np.array_equal(found, expected)
+
+
+def test_a_request_names_the_first_row_that_does_not_survive():
+    values = ints(MANY).to_numpy() * 2
+    values[[900_007, 1_100_001]] = 2**53 + 1
+    with pytest.raises(ad.CastError, match="round trip") as caught:
+        requested(pa.array(values), pa.float64())()
+    assert caught.value.row == 900_007
+
+
 def test_the_thread_of_a_loader_asks_for_no_lock_to_look_for_signals(monkeypatch: pytest.MonkeyPatch):
     """A thread finds out once whether it is the main one, which runs handlers."""
     asking: list[int] = []
