@@ -17,6 +17,7 @@ use std::num::NonZero;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
@@ -335,5 +336,98 @@ fn a_closed_stream_has_released_its_source_and_a_dropped_one_does_not_wait() {
         while block_on(sender.send(array())).is_ok() {
             thread::yield_now();
         }
+    }
+}
+
+/// A source whose poll of this number panics.
+struct Panicking {
+    source: Source,
+    polls_before: usize,
+}
+
+impl Stream for Panicking {
+    type Item = Result<RecordBatch, std::io::Error>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        assert!(self.polls_before > 0, "on purpose");
+        self.polls_before -= 1;
+        Pin::new(&mut self.source).poll_next(context)
+    }
+}
+
+#[test]
+fn a_source_that_panics_is_an_error_of_its_reader() {
+    // Two polls for each of ten batches, and two for the end.
+    for polls_before in 0..22 {
+        let (sender, mut stream) = channel_of(100);
+        let (source, released, _) = Source::new(i64::MAX);
+        let source = Panicking { source, polls_before };
+        let run = thread::spawn(move || block_on(sender.forward(source)));
+        assert_eq!(run.join().unwrap_err().downcast_ref::<&str>(), Some(&"on purpose"));
+        let arrays: Vec<_> = stream.by_ref().collect();
+        let (error, whole) = arrays.split_last().unwrap();
+        assert_eq!((whole.len(), whole.iter().all(Result::is_ok)), (polls_before / 2, true));
+        assert_eq!(error.as_ref().unwrap_err().kind(), ErrorKind::Producer);
+        assert_eq!(released.get(), 1);
+    }
+}
+
+#[test]
+fn batches_end_by_an_error_when_their_source_panics() {
+    for prefetch in [0, 2] {
+        for arrays in 0..3 {
+            let (source, released) = stream_of(0..4);
+            let (field, device) = (source.field().clone(), source.device_type());
+            let panicking = source.enumerate().map(move |(index, array)| {
+                assert!(index < arrays, "on purpose");
+                array
+            });
+            let source = DeviceArrayStream::new(field, device, panicking);
+            let mut stream = batches(source, prefetch).into_stream().unwrap();
+            for _ in 0..arrays {
+                assert_eq!(block_on(next(&mut stream)).unwrap().unwrap().rows, 4);
+            }
+            let error = block_on(next(&mut stream)).unwrap().unwrap_err();
+            assert!(error.reason().contains("on purpose"), "{error}");
+            assert!(block_on(next(&mut stream)).is_none());
+            stream.close();
+            assert_eq!(released.get(), 1);
+        }
+    }
+}
+
+/// Tells that it wakes, and panics.
+struct Startled(SyncSender<()>);
+
+impl Wake for Startled {
+    fn wake(self: Arc<Self>) {
+        self.0.send(()).unwrap();
+        panic!("on purpose")
+    }
+}
+
+#[test]
+fn a_waker_that_panics_loses_no_batch_and_no_end() {
+    let (tell, told) = sync_channel(2);
+    let startled = Waker::from(Arc::new(Startled(tell)));
+    for prefetch in [0, 2] {
+        let (mut sender, source) = channel_of(1);
+        let mut stream = batches(source, prefetch).into_stream().unwrap();
+        assert!(Pin::new(&mut stream).poll_next(&mut Context::from_waker(&startled)).is_pending());
+        block_on(sender.send(DeviceArray::try_from(numbers(0..4)).unwrap())).unwrap();
+        // The batch was made before somebody was to be woken for it.
+        told.recv().unwrap();
+        assert_eq!(block_on(next(&mut stream)).unwrap().unwrap().rows, 4);
+        let error = block_on(next(&mut stream)).unwrap().unwrap_err();
+        assert!(error.reason().contains("on purpose"), "{error}");
+        assert!(block_on(next(&mut stream)).is_none());
+
+        let (sender, source) = channel_of(1);
+        let mut stream = batches(source, prefetch).into_stream().unwrap();
+        assert!(Pin::new(&mut stream).poll_next(&mut Context::from_waker(&startled)).is_pending());
+        sender.finish();
+        told.recv().unwrap();
+        assert!(block_on(next(&mut stream)).is_none());
+        stream.close();
     }
 }

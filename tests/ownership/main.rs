@@ -13,6 +13,7 @@ mod arrays;
 mod exchange;
 mod exports;
 mod overlapping;
+mod panics;
 mod streams;
 #[path = "../support/mod.rs"]
 mod support;

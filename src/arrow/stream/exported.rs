@@ -42,11 +42,15 @@ impl ExportedStream {
     /// Reads the stream.
     ///
     /// # Errors
-    /// If another call reads the stream, on another thread or further up on this one. Waiting could be a deadlock.
+    /// If another call reads the stream, on another thread or further up on this one: waiting could be a deadlock. If the iterator
+    /// panicked in an earlier call: the array of that call is lost.
     pub(super) fn read<R>(&self, read: impl FnOnce(&mut DeviceArrayStream) -> Result<R>) -> Result<R> {
         let mut stream = match self.stream.try_lock() {
             Ok(stream) => stream,
-            Err(TryLockError::Poisoned(stream)) => stream.into_inner(),
+            Err(TryLockError::Poisoned(_)) => {
+                let reason = "the stream's iterator panicked in an earlier call, so the stream is over";
+                return Err(Error::new(ErrorKind::Producer, reason));
+            }
             Err(TryLockError::WouldBlock) => {
                 let reason = "another call on the stream has not returned yet, and a stream takes one call at a time";
                 return Err(Error::argument(reason).remedy_is("read the stream from one thread, or hold a lock"));
