@@ -335,6 +335,18 @@ impl Batches {
         }
     }
 
+    /// As [`close`](Self::close), and waits at most `patience` for each thread. Returns whether all have ended.
+    #[cfg(feature = "python")]
+    pub(crate) fn close_within(&self, patience: Duration) -> bool {
+        match &self.mode {
+            Mode::Prefetch(ahead) => ahead.close_within(patience),
+            Mode::Inline(inline) => {
+                inline.close();
+                true
+            }
+        }
+    }
+
     /// Ends the iteration without waiting for its thread, which ends by itself after the source's current array.
     pub fn abandon(&self) {
         match &self.mode {

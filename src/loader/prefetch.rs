@@ -328,6 +328,18 @@ impl<T> Prefetch<T> {
     }
 }
 
+impl<T> Prefetch<T> {
+    /// As [`Prefetch::close`], and waits at most `patience`. Returns whether the thread has ended, or is not waited for.
+    #[cfg(feature = "python")]
+    pub(super) fn close_within(&self, patience: Duration) -> bool {
+        let is_over = IS_LOADER.get() || self.stop(patience);
+        if is_over {
+            self.close();
+        }
+        is_over
+    }
+}
+
 impl<T> Drop for Prefetch<T> {
     fn drop(&mut self) {
         if self.is_in_this_process() {

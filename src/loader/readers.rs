@@ -87,6 +87,13 @@ impl Readers {
         ended.into_iter().all(|ended| ended)
     }
 
+    /// As [`Readers::close`], and waits at most `patience` for each thread. Returns whether all have ended.
+    #[cfg(feature = "python")]
+    pub(super) fn close_within(&self, patience: Duration) -> bool {
+        self.stop(Duration::ZERO);
+        self.threads.iter().all(|thread| thread.close_within(patience))
+    }
+
     /// Stops the threads without waiting for them.
     pub(super) fn abandon(&self) {
         self.threads.iter().for_each(Prefetch::abandon);

@@ -47,7 +47,22 @@ impl DeviceArrayStream {
     ///
     /// # Safety
     /// As [`DeviceArrayStream::import`].
-    pub(crate) unsafe fn import_guarded<S: CStream>(source: *mut S, guard: ReleaseGuard) -> Result<Self> {
+    unsafe fn import_guarded<S: CStream>(source: *mut S, guard: ReleaseGuard) -> Result<Self> {
+        // SAFETY: the caller promises the same of `source` and of its products.
+        unsafe { Self::moved_out(source, guard) }?()
+    }
+
+    /// Moves a C stream out of `source`, and returns what asks for its schema: the producer may take long, or need a lock of the caller.
+    ///
+    /// # Errors
+    /// If `source` was released already.
+    ///
+    /// # Safety
+    /// As [`DeviceArrayStream::import`].
+    pub(crate) unsafe fn moved_out<S: CStream>(
+        source: *mut S,
+        guard: ReleaseGuard,
+    ) -> Result<impl FnOnce() -> Result<Self> + Send> {
         // SAFETY: `source` points to a struct, which is initialised.
         let stream = Box::new(unsafe { source.read() });
         if stream.callbacks().release.is_none() {
@@ -57,10 +72,12 @@ impl DeviceArrayStream {
         // copy, then the source counts as released.
         unsafe { (*source).set_released() };
         let mut imported = ImportedStream { stream, guard };
-        let field = imported.schema()?;
-        let device_type = imported.stream.device_type();
-        let arrays = StreamArrays { imported: Some(imported), field: field.clone() };
-        Ok(Self::new(field, device_type, arrays))
+        Ok(move || {
+            let field = imported.schema()?;
+            let device_type = imported.stream.device_type();
+            let arrays = StreamArrays { imported: Some(imported), field: field.clone() };
+            Ok(Self::new(field, device_type, arrays))
+        })
     }
 }
 

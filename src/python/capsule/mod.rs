@@ -220,22 +220,25 @@ pub(super) fn device_array_capsule<'py>(py: Python<'py>, array: &DeviceArray) ->
 
 /// Takes the stream out of an `arrow_array_stream` capsule.
 pub(super) fn stream_from_capsule(capsule: &Bound<'_, PyAny>) -> PyResult<DeviceArrayStream> {
-    with_critical_section(capsule, || {
+    let ask = with_critical_section(capsule, || {
         let stream = arrow_pointer::<ArrowArrayStream>(capsule)?;
         // SAFETY: a struct of the Arrow PyCapsule interface, by its capsule's name; the critical section makes us its
         // only consumer now.
-        Ok(unsafe { DeviceArrayStream::import_guarded(stream.as_ptr(), release_attached) }?)
-    })
+        PyResult::Ok(unsafe { DeviceArrayStream::moved_out(stream.as_ptr(), release_attached) }?)
+    })?;
+    // The producer may run Python on a thread of its own, and may take long.
+    Ok(capsule.py().detach(ask)?)
 }
 
 /// Takes the stream out of an `arrow_device_array_stream` capsule.
 pub(super) fn device_stream_from_capsule(capsule: &Bound<'_, PyAny>) -> PyResult<DeviceArrayStream> {
-    with_critical_section(capsule, || {
+    let ask = with_critical_section(capsule, || {
         let stream = arrow_pointer::<ArrowDeviceArrayStream>(capsule)?;
         // SAFETY: a struct of the Arrow PyCapsule interface, by its capsule's name; the critical section makes us its
         // only consumer now.
-        Ok(unsafe { DeviceArrayStream::import_guarded(stream.as_ptr(), release_attached) }?)
-    })
+        PyResult::Ok(unsafe { DeviceArrayStream::moved_out(stream.as_ptr(), release_attached) }?)
+    })?;
+    Ok(capsule.py().detach(ask)?)
 }
 
 /// An `arrow_array_stream` capsule. The stream's arrays must be in host memory.

@@ -120,8 +120,12 @@ impl LoaderIterator {
     }
 
     /// Ends the epoch: waits for the thread, and releases the source and the batches that were not handed out.
-    fn close(&self, py: Python<'_>) {
-        py.detach(|| self.batches.close());
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        // The thread may wait for its source for any time.
+        while !py.detach(|| self.batches.close_within(PATIENCE)) {
+            py.check_signals()?;
+        }
+        Ok(())
     }
 
     /// `LoaderIterator[T]`, for annotations: T is the type of the batches.

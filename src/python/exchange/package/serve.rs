@@ -11,7 +11,7 @@ use pyo3::types::PyType;
 use super::super::produce::{answer, argument, arrived};
 use super::layout::{self, Header, Origin, Table, Text};
 use super::source::lend_source;
-use crate::arrow::{DeviceArray, DeviceArrayStream, read_field};
+use crate::arrow::{DeviceArray, DeviceArrayStream, read_field, release_directly};
 use crate::callback;
 use crate::copy_log::{self, Copied};
 use crate::cuda::Stream;
@@ -171,7 +171,9 @@ unsafe extern "C" fn stream_to_object(stream: *mut ArrowDeviceArrayStream, out: 
     let import = |py: Python<'_>| {
         let (stream, out) = (argument(stream, "stream")?, argument(out, "out")?);
         // SAFETY: a struct of the C device stream interface (a clause of `# Safety`), neither NULL nor misaligned (`argument`).
-        let stream = unsafe { DeviceArrayStream::import_device(stream.as_ptr()) }?;
+        let ask = unsafe { DeviceArrayStream::moved_out(stream.as_ptr(), release_directly) }?;
+        // The producer may run Python on a thread of its own, and may take long.
+        let stream = py.detach(ask)?;
         let object = Bound::new(py, ArrayStream::new(stream))?;
         // SAFETY: a place to write to (a clause of `# Safety`), neither NULL nor misaligned (`argument`).
         unsafe { write_object(out, object.into_any()) };
