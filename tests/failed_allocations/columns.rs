@@ -102,6 +102,19 @@ fn of_threads_that_pack() {
 }
 
 #[test]
+fn of_what_packing_threads_need_for_themselves() {
+    let alone = alone();
+    // Rows longer than a cache line, so many that each thread writes past the caches.
+    let column: ArrayRef = Arc::new(Float32Array::from_iter_values((0..120_000).map(|row| row as f32)));
+    let rows = batch(WIDE.map(|name| (name, column.clone())).to_vec());
+    let options = filled().threads(NonZero::new(2));
+    alone.each_fails("rows", || options.to_tensor(&rows).map(|tensor| vec![tensor]));
+}
+
+const WIDE: [&str; 19] =
+    ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s"];
+
+#[test]
 fn of_rows_with_different_lengths() {
     let alone = alone();
     let own = lists();

@@ -106,7 +106,7 @@ extern "C" fn mmap(start: *mut c_void, size: usize, access: c_int, kind: c_int, 
     }
     // SAFETY: the system's call, with the arguments of the function that this one stands for.
     let mapped = unsafe { libc::syscall(libc::SYS_mmap, start, size, access, kind, file, from) };
-    std::ptr::with_exposed_provenance_mut(mapped as usize)
+    std::ptr::with_exposed_provenance_mut(mapped.cast_unsigned() as usize)
 }
 
 /// Moves pages as [`mmap`] maps them. The C library's function takes the new place only with the flag for it.
@@ -118,7 +118,7 @@ extern "C" fn mremap(start: *mut c_void, old: usize, new: usize, flags: c_int, p
     }
     // SAFETY: the system's call, with the arguments of the function that this one stands for.
     let moved: c_long = unsafe { libc::syscall(libc::SYS_mremap, start, old, new, c_long::from(flags), place) };
-    std::ptr::with_exposed_provenance_mut(moved as usize)
+    std::ptr::with_exposed_provenance_mut(moved.cast_unsigned() as usize)
 }
 
 /// Frees the block that the library keeps for its next result: an allocation that fails takes it back first.

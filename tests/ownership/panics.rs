@@ -65,9 +65,12 @@ fn stream(panics_at: usize) -> (DeviceArrayStream, Arc<Mutex<Seen>>) {
     (DeviceArrayStream::new(own, DLDeviceType::CPU, arrays), seen)
 }
 
+/// Reads a stream to its end, and returns how many things it made.
+type Read = fn(&mut DeviceArrayStream) -> Result<usize>;
+
 #[test]
 fn a_conversion_passes_the_panic_on() {
-    let reads: [(&str, fn(&mut DeviceArrayStream) -> Result<usize>); 4] = [
+    let reads: [(&str, Read); 4] = [
         ("matrix", |stream| Conversion::default().nulls(fill()).read_tensor(stream).map(|made| made.len())),
         ("each", |stream| Conversion::default().nulls(fill()).read_tensors(stream).map(|made| made.len())),
         ("arrays", |stream| stream.collect::<Result<Vec<_>>>().map(|made| made.len())),
@@ -273,8 +276,10 @@ fn an_owner_that_panics_in_its_drop_is_dropped_once() {
     let (tensor, dropped) = owned();
     let managed = export_versioned(&tensor, false).unwrap().into_raw();
     drop(tensor);
+    // SAFETY: our export, which is alive.
+    let deleter = unsafe { managed.as_ref() }.deleter.unwrap();
     // SAFETY: our export, deleted once.
-    unsafe { (managed.as_ref().deleter.unwrap())(managed.as_ptr()) };
+    unsafe { deleter(managed.as_ptr()) };
     assert_eq!(dropped.get(), 1);
 
     let (tensor, dropped) = owned();
