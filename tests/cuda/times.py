@@ -98,6 +98,7 @@ def in_use() -> dict[str, str]:
     driver.synchronize()
     found["64 MiB of page-locked memory to the device"] = rate(64 * MIB, timed(lambda: pinned.to_device("cuda:0")))
 
+    timed(lambda: there.to_device("cuda_host:0"))
     found["64 MiB to page-locked memory"] = rate(64 * MIB, timed(lambda: there.to_device("cuda_host:0")))
 
     many = ad.from_arrow(timed_work.table(1000, 100).to_batches()[0])
@@ -107,6 +108,7 @@ def in_use() -> dict[str, str]:
     found["the same there, as 1,000 tensors"] = us(timed(lambda: ad.to_tensors(moved)))
     bools = ad.from_arrow(pa.array(np.zeros(4 * MIB, bool))).to_device("cuda:0")
     driver.synchronize()
+    timed(lambda: ad.to_tensor(bools))
     found["4 Mi bits to bools"] = us(timed(lambda: ad.to_tensor(bools)))
 
     epoch = timed_work.epoch(ad.Loader(timed_work.table(64, 1 << 19), batch_size=8192, device="cuda", prefetch=2))
