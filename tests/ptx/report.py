@@ -134,8 +134,8 @@ FAMILIES = [
         "1 to 16 a value",
         "w a value",
         {0: 16},
-        "four elements of a thread at once, here of 4 bytes; the branches of a cast are taken once for the four, and "
-        "0.85 is not shown: about ten instructions an element and step. Codes, run ends and decimals are read one by one",
+        "four elements of a thread at once, here of 4 bytes, and the branches of a cast once for the four; 0.85 is not "
+        "shown, as a cast takes more instructions than a copy. Codes, run ends and decimals are read one by one",
     ),
     Family(
         "pad_columns",
