@@ -47,11 +47,16 @@ fn collect<T: Native>(dtype: DType, len: usize, mut values: impl Iterator<Item =
     let (_, slots, _) = unsafe { buffer.as_uninit_mut().align_to_mut::<MaybeUninit<T>>() };
     let mut written = 0;
     in_rounds(slots.len(), size_of::<T>(), |part| {
-        for (slot, value) in slots.get_mut(part).unwrap_or(&mut []).iter_mut().zip(&mut values) {
-            slot.write(value?);
+        let mut slots = slots.get_mut(part).unwrap_or(&mut []).iter_mut();
+        // By the iterator's own loop, as one of several parts is slow step by step.
+        values.by_ref().take(slots.len()).try_for_each(|value| {
+            let value = value?;
+            if let Some(slot) = slots.next() {
+                slot.write(value);
+            }
             written += 1;
-        }
-        Ok(())
+            Ok(())
+        })
     })?;
     if written != len {
         return Err(Error::internal(format!("{written} values of {len}")));

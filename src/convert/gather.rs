@@ -136,9 +136,10 @@ unsafe fn gather_run<const N: usize>(source: *const u8, step: isize, out: &mut [
         unsafe { out.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(source, out.len() * N) };
         return;
     }
-    for (index, slot) in out.iter_mut().enumerate() {
-        let source = source.wrapping_offset(step.wrapping_mul(index.cast_signed()));
+    let mut source = source;
+    for slot in out {
         // SAFETY: an element of the source (`# Safety`), `N` bytes; no alignment is assumed.
         *slot = unsafe { source.cast::<[MaybeUninit<u8>; N]>().read_unaligned() };
+        source = source.wrapping_offset(step);
     }
 }

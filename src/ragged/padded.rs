@@ -383,12 +383,15 @@ impl<'a> PadSource<'a> {
             Self::Lists { items: None, .. } => Err(Error::internal("rows that are padded without their elements")),
             Self::Lists { list, items: Some((items, first)) } => items.with(|_, chunk| {
                 let items = ListItems::new(spec, chunk)?;
-                in_rounds(list.rows, row_bytes, |mut rows| {
-                    rows.try_for_each(|row| {
+                in_rounds(list.rows, row_bytes, |rows| {
+                    // Of its own, so that its members need not be looked up by reference for each row.
+                    let padder = &mut *padder;
+                    for row in rows {
                         let row = (!list.is_null(row)).then(|| kept(list.row(row)));
                         let row = row.map(|row| row.start.saturating_sub(*first)..row.end.saturating_sub(*first));
-                        padder.push(&items, row)
-                    })
+                        padder.push(&items, row)?;
+                    }
+                    Ok(())
                 })
             }),
             Self::Views { views, array } => in_rounds(views.rows(), row_bytes, |mut rows| {
