@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
+use std::time::Duration;
 
 use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use arrow_dlpack::loader::{Batch, BatchStream, Batches, LoadOptions, Place, Sharding};
@@ -416,7 +417,7 @@ fn a_waker_that_panics_loses_no_batch_and_no_end() {
         assert!(Pin::new(&mut stream).poll_next(&mut Context::from_waker(&startled)).is_pending());
         block_on(sender.send(DeviceArray::try_from(numbers(0..4)).unwrap())).unwrap();
         // The batch was made before somebody was to be woken for it.
-        told.recv().unwrap();
+        told.recv_timeout(Duration::from_secs(60)).unwrap();
         assert_eq!(block_on(next(&mut stream)).unwrap().unwrap().rows, 4);
         let error = block_on(next(&mut stream)).unwrap().unwrap_err();
         assert!(error.reason().contains("on purpose"), "{error}");
@@ -426,7 +427,7 @@ fn a_waker_that_panics_loses_no_batch_and_no_end() {
         let mut stream = batches(source, prefetch).into_stream().unwrap();
         assert!(Pin::new(&mut stream).poll_next(&mut Context::from_waker(&startled)).is_pending());
         sender.finish();
-        told.recv().unwrap();
+        told.recv_timeout(Duration::from_secs(60)).unwrap();
         assert!(block_on(next(&mut stream)).is_none());
         stream.close();
     }

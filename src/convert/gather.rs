@@ -129,7 +129,7 @@ fn gather<const N: usize>(tensor: &Tensor, axes: &[Axis], out: &mut [MaybeUninit
 /// Copies elements of `N` bytes that lie `step` bytes apart.
 ///
 /// # Safety
-/// There are as many from `source` on as `out` has room for, which overlaps none of them.
+/// From `source` on there are as many elements of `N` bytes, `step` apart, as `out` has room for, which overlaps none of them.
 unsafe fn gather_run<const N: usize>(source: *const u8, step: isize, out: &mut [[MaybeUninit<u8>; N]]) {
     if usize::try_from(step) == Ok(N) {
         // SAFETY: the elements are dense, as many as `out` has room for, and lie apart from it (`# Safety`).

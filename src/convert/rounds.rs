@@ -7,8 +7,8 @@ use super::pack::NON_TEMPORAL_FROM;
 use crate::error::Result;
 use crate::stream_order::Interrupts;
 
-/// Bytes of a round on one thread, beside which a look costs nothing; as many are written past the cache. Few in unit tests, so that small
-/// arrays take several rounds.
+/// Bytes of a round on one thread, beside which a look costs nothing: as many as the smallest result has that is written past the cache. Few
+/// in unit tests, so that small arrays take several rounds.
 const ROUND: usize = if cfg!(any(test, miri)) { 1 << 10 } else { NON_TEMPORAL_FROM };
 
 /// Bytes of a round that several threads, or many columns, share: many times what it takes to start them.

@@ -257,7 +257,7 @@ __device__ __noinline__ Number decimal_at(u32 from, i32 scale, u32 to, u64 at, u
 }
 
 // Turns what is stored to numbers on their way to another type, in the slots of the lanes in `live`; not for decimals. Four carriers: a
-// case for every pair of types would be ten times the code. Returns `live` where the bits of the carrier are.
+// case for every pair of types would be ten times the code. Returns `live`, shifted to the LANES bits of the carrier.
 __device__ u32 carry(u32 from, u32 live) {
     u32 unused = 64 - 8 * stored_bytes(from);
     switch (from) {

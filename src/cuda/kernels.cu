@@ -216,6 +216,7 @@ template <class T> __device__ T load_any(u64 address) {
 
 // Loads an integer of 1, 2, 4 or 8 bytes. Not inlined, which keeps the kernels small.
 __device__ __noinline__ u64 load_integer(u64 from, u32 bytes) {
+    if (bytes == 2 && from % 2 == 0) return load((const u16*)from);
     if (bytes == 4 && from % 4 == 0) return load((const u32*)from);
     if (bytes == 8 && from % 8 == 0) return load((const u64*)from);
     u64 word = 0;
@@ -289,7 +290,7 @@ __device__ void store_word(u64 to, u32 size, u64 word) {
 // ---- Lanes ----
 
 // A thread casts up to LANES elements of a column at once, so that their loads overlap: its lanes. Each has a word of shared memory, as
-// registers have no index, for the place of its element, then for the element, and then for the element as the output has it.
+// registers cannot be indexed at run time: for the place of its element, then for the element, then for the element as the output has it.
 __shared__ u64 slots[LANES * THREADS];
 
 // Neighbouring threads have neighbouring words.
@@ -481,7 +482,6 @@ __device__ u32 cast_lanes(const Job& job, u32 number, u64 row, u32 apart, u32 li
         values = dtype & CODES ? load(&dictionary->codes) : load(&dictionary->values);
     } else {
         if (load(&column->is_filled)) live = valid;
-        // What is written for nulls: zeros unless they are filled.
         u64 first = load(&column->value_bit) + row, null = load(column->fill);
 #pragma unroll
         for (u32 lane = 0; lane < LANES; lane++) {
@@ -551,19 +551,20 @@ template <class Word> __device__ void pack_columns(const Job& job, u64 rows, Wor
 }
 
 // As pack_columns, with checked casts. Stores single elements, because the arithmetic of the casts takes longer than the stores: those
-// of a thread are as far apart as a block has threads.
-__device__ void cast_to_columns(const Job& job, u64 rows, u64 out, u64 stride) {
+// of a thread are a step of the grid apart.
+__device__ void cast_to_columns(const Job& job, u64 rows, u8* out, u64 stride) {
     for (u32 number = blockIdx.y; number < job.count; number += gridDim.y) {
-        u64 row = blockIdx.x * (u64)LANES * blockDim.x + threadIdx.x;
-        for (; row < rows; row += gridDim.x * (u64)LANES * blockDim.x) {
+        // 32 bits, as registers are few: four steps of the largest grid that launch.rs makes, of any device, are far from their end.
+        u32 step = gridDim.x * blockDim.x;
+        for (u64 row = blockIdx.x * blockDim.x + threadIdx.x; row < rows; row += LANES * step) {
             u32 live = 0;
 #pragma unroll
-            for (u32 lane = 0; lane < LANES; lane++) live |= (u32)(row + lane * blockDim.x < rows) << lane;
-            lower_misfits(job, number, row, blockDim.x, cast_lanes(job, number, row, blockDim.x, live));
+            for (u32 lane = 0; lane < LANES; lane++) live |= (u32)(row + lane * step < rows) << lane;
+            lower_misfits(job, number, row, step, cast_lanes(job, number, row, step, live));
 #pragma unroll 1
-            for (u32 lane = 0; lane < LANES && row + lane * blockDim.x < rows; lane++) {
-                u64 place = number * stride + row + lane * blockDim.x;
-                store_word(out + place * job.size, job.size, slot(lane));
+            for (u32 lane = 0; lane < LANES && row + lane * step < rows; lane++) {
+                u64 place = number * stride + row + lane * step;
+                store_word((u64)out + place * job.size, job.size, slot(lane));
             }
         }
     }
@@ -635,6 +636,7 @@ template <class Word> __device__ void pack_part(const Job& job, u32 place, u32 c
 
 // Loads 16 bytes of shared memory that begin at any byte. Reads up to three bytes behind them.
 __device__ Vector<u32> load_shared(const u8* from) {
+    if ((u64)from % 16 == 0) return *(const Vector<u32>*)from;
     u32 skipped = (u64)from % 4, shift = skipped * 8;
     const u32* start = (const u32*)(from - skipped);
     Vector<u32> vector;
@@ -683,10 +685,10 @@ __device__ void store_runs(const u8* shared, u32 pitch, u32 runs, u32 bytes, u32
             store((Vector<u32>*)(target + start), load_shared(source + start));
             continue;
         }
+        // The first group begins with the run: `start` is below 0 there, and wraps around.
 #pragma unroll 1
-        for (u32 byte = 0; byte < 16; byte += size) {
-            u32 place = start + byte;
-            if (place < bytes) copy_word(source + place, size, target + place);
+        for (u32 place = group == 0 ? 0 : start; place < bytes && (i32)(place - start) < 16; place += size) {
+            copy_word(source + place, size, target + place);
         }
     }
 }
@@ -698,13 +700,13 @@ struct MatrixPart {
     u32 column;
     u32 height;
     u32 width;
-    // From one of a block to the next: rows, columns, and the columns after which the next row of tiles begins.
+    // Steps from a tile of the block to its next one, and the columns after which the next row of tiles begins.
     u64 rows_on;
     u32 columns_on;
     u32 end;
 };
 
-// That of this block, in shared memory, as all of its threads go through the same ones.
+// The block's current tile: shared, because all of its threads need it.
 __shared__ MatrixPart part;
 
 // Calls `read` for each tile of this block, which writes it to shared memory, and stores what it has written. `shared` has TILE_BYTES and
@@ -775,7 +777,7 @@ template <class Word> __device__ void pack_rows(const Job& job, u64 rows, Word* 
     });
 }
 
-// As pack_rows, with checked casts, and of elements of any size.
+// As pack_rows, with checked casts, to elements of 1 to 8 bytes.
 __device__ void cast_to_rows(const Job& job, u64 rows, u8* out, u64 stride, Tile tile) {
     __shared__ Vector<u32> memory[TILE_BYTES / 16 + 1];
     u8* shared = (u8*)memory;
@@ -814,7 +816,7 @@ PACK_COLUMNS(pad_columns_16, pad_columns, Sixteen)
 
 // As pack_columns, with checked casts to elements of `size` bytes: `misfits` reports values out of range.
 KERNEL cast_columns(
-    const Column* columns, u32 count, u64 rows, u64 out, u64 stride, u64* misfits, u64 first, u32 to, u32 size
+    const Column* columns, u32 count, u64 rows, u8* out, u64 stride, u64* misfits, u64 first, u32 to, u32 size
 ) {
     cast_to_columns(Job{columns, count, to, size, misfits, first}, rows, out, stride);
 }
@@ -1166,8 +1168,8 @@ KERNEL join_validity(const Level* levels, u32 level_count, u64 elements, u8* out
     }
 }
 
-// Overwrites null bools with `fill`, in place, as Arrow leaves the values under nulls undefined. Does not touch valid ones. A thread reads
-// the bits of 16 of them at once.
+// Overwrites null bools with `fill`, in place, as Arrow leaves the values under nulls undefined, and leaves valid ones as they are. A thread
+// reads the bits of 16 of them at once, and rewrites these if one is null.
 KERNEL fill_nulls(u8* bools, const u8* validity, u64 first_bit, u64 count, u32 fill) {
     u32 before = (u64)bools % 16;
     for (EACH(group, (count + before + 15) / 16)) {

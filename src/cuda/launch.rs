@@ -10,8 +10,9 @@ use crate::error::Result;
 
 /// Threads of a block: `THREADS` in kernels.cu.
 const THREADS: u32 = 256;
-/// Blocks per multiprocessor of the device: as many as run at once, and some more for the ends.
-const BLOCKS: u64 = 16;
+/// The most blocks per multiprocessor: a multiple of 5 and 8, of which most kernels have as many there at once (docs/kernels.md), so that
+/// none of them runs alone at the end.
+const BLOCKS: u64 = 40;
 /// The most blocks in the second dimension of a grid.
 const MOST_DOWN: u64 = 65_535;
 

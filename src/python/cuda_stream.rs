@@ -2,7 +2,8 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{ThreadId, current};
 
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::intern;
@@ -26,8 +27,10 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 }
 
 /// Has the host's waits for a device run without the interpreter's lock, and signals end them.
-pub(super) fn end_waits_by_signals() {
+pub(super) fn end_waits_by_signals(py: Python<'_>) -> PyResult<()> {
+    know_whether_main(py)?;
     stream_order::wait_beside(Interpreter { detached, attached, handlers: run_handlers });
+    Ok(())
 }
 
 /// A stream: a number as DLPack gives it, or what an object with `__cuda_stream__` says.
@@ -178,15 +181,28 @@ thread_local! {
     static IS_MAIN: Cell<Option<(u32, bool)>> = const { Cell::new(None) };
 }
 
-/// Whether this is the main thread; `None` until [`know_whether_main`] has asked in this process.
+/// The main thread of the interpreter, in the process with this id: what tells any other thread that it is not, without the interpreter's
+/// lock, for which its caller may wait.
+static MAIN: Mutex<Option<(u32, ThreadId)>> = Mutex::new(None);
+
+/// Whether this is the main thread; `None` until [`know_whether_main`] has asked in this process, on this thread or the main one.
 fn is_main() -> Option<bool> {
-    IS_MAIN.get().filter(|(process, _)| *process == std::process::id()).map(|(_, is_main)| is_main)
+    let process = std::process::id();
+    let own = IS_MAIN.get().filter(|(known_in, _)| *known_in == process).map(|(_, is_main)| is_main);
+    own.or_else(|| {
+        let main = MAIN.lock().unwrap_or_else(PoisonError::into_inner);
+        main.filter(|(known_in, _)| *known_in == process).map(|(_, main)| main == current().id())
+    })
 }
 
 fn know_whether_main(py: Python<'_>) -> PyResult<()> {
     let threading = PyModule::import(py, intern!(py, "threading"))?;
     let main = threading.call_method0(intern!(py, "main_thread"))?.getattr(intern!(py, "ident"))?;
     let own = threading.call_method0(intern!(py, "get_ident"))?;
-    IS_MAIN.set(Some((std::process::id(), main.eq(own)?)));
+    let (process, is_main) = (std::process::id(), main.eq(own)?);
+    IS_MAIN.set(Some((process, is_main)));
+    if is_main {
+        *MAIN.lock().unwrap_or_else(PoisonError::into_inner) = Some((process, current().id()));
+    }
     Ok(())
 }

@@ -86,8 +86,7 @@ pub(super) fn prepare(py: Python<'_>) -> PyResult<()> {
     READY.get_or_try_init(py, || {
         exit::register(py)?;
         crate::error::Language::python_is_here();
-        cuda_stream::end_waits_by_signals();
-        PyResult::Ok(())
+        cuda_stream::end_waits_by_signals(py)
     })?;
     Ok(())
 }

@@ -106,10 +106,6 @@ impl ArrayStream {
         let unwinding = Unwinding(self);
         let result = work(&mut stream);
         std::mem::forget(unwinding);
-        // A producer that failed has nothing more to give.
-        let is_cut_short = |error: &Error| {
-            matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::Memory) && error.code().is_none()
-        };
         if result.as_ref().is_err_and(is_cut_short) {
             *self.lock() = StreamState::Ready(stream);
         } else {
@@ -123,6 +119,11 @@ impl ArrayStream {
     pub(super) fn device(&self) -> crate::device::Device {
         crate::device::Device::new(self.device_type, 0)
     }
+}
+
+/// Whether a signal or a lack of memory ended the work on an array. A producer that failed has nothing more to give.
+fn is_cut_short(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::Memory) && error.code().is_none()
 }
 
 fn consumed() -> PyErr {
@@ -175,6 +176,10 @@ impl ArrayStream {
             Some(Ok(array)) => {
                 *self.lock() = StreamState::Ready(stream);
                 wrap(py, array).map(Some)
+            }
+            Some(Err(error)) if is_cut_short(&error) => {
+                *self.lock() = StreamState::Ready(stream);
+                Err(of_next(py, error.into()))
             }
             ended => {
                 *self.lock() = StreamState::Gone;

@@ -384,7 +384,7 @@ impl<'a> PadSource<'a> {
             Self::Lists { list, items: Some((items, first)) } => items.with(|_, chunk| {
                 let items = ListItems::new(spec, chunk)?;
                 in_rounds(list.rows, row_bytes, |rows| {
-                    // Of its own, so that its members need not be looked up by reference for each row.
+                    // By a reference of the closure's own: by the captured reference to it, each row would load its members again.
                     let padder = &mut *padder;
                     for row in rows {
                         let row = (!list.is_null(row)).then(|| kept(list.row(row)));

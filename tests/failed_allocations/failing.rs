@@ -5,7 +5,7 @@ use std::cell::Cell;
 #[cfg(target_os = "linux")]
 use std::ffi::{c_int, c_long, c_void};
 use std::fmt::Debug;
-use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicIsize, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use arrow_array::types::Int32Type;
@@ -27,6 +27,8 @@ static LEFT: AtomicUsize = AtomicUsize::new(usize::MAX);
 /// Whether those after it fail too.
 static FOR_GOOD: AtomicBool = AtomicBool::new(false);
 static COUNT: AtomicUsize = AtomicUsize::new(0);
+/// The thread of the test that runs, as the system numbers it.
+static TESTER: AtomicI32 = AtomicI32::new(0);
 /// Bytes of allocations, of any size, that are not freed.
 static IN_USE: AtomicIsize = AtomicIsize::new(0);
 
@@ -40,10 +42,24 @@ fn bytes(tensor: &Tensor) -> Vec<u8> {
     tensor.as_bytes().map_or_else(|_| read(tensor).concat(), <[u8]>::to_vec)
 }
 
+/// The number of this thread, which is the process's for the first one.
+fn thread() -> i32 {
+    #[cfg(target_os = "linux")]
+    // SAFETY: a call without arguments.
+    return unsafe { libc::gettid() };
+    #[cfg(not(target_os = "linux"))]
+    return -1;
+}
+
+/// Whether the harness runs on this thread, and not a test: on one whose test is over, and on the first one of the process.
+fn is_of_harness() -> bool {
+    IS_OVER.get() || (thread() == std::process::id().cast_signed() && thread() != TESTER.load(SeqCst))
+}
+
 struct Failing;
 
 fn fails(size: usize) -> bool {
-    if size < LIMIT.load(SeqCst) || IS_OVER.get() {
+    if size < LIMIT.load(SeqCst) || is_of_harness() {
         return false;
     }
     let (number, left) = (COUNT.fetch_add(1, SeqCst), LEFT.load(SeqCst));
@@ -52,7 +68,7 @@ fn fails(size: usize) -> bool {
 
 /// Counts a block of `to` bytes in place of one of `from`, if there is one.
 fn counted(start: *mut u8, from: usize, to: usize) -> *mut u8 {
-    if !start.is_null() && !IS_OVER.get() {
+    if !start.is_null() && !is_of_harness() {
         IN_USE.fetch_add(to as isize - from as isize, SeqCst);
     }
     start
@@ -140,11 +156,14 @@ pub(crate) struct Alone {
 pub(crate) fn alone() -> Alone {
     let guard = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     IS_OVER.set(false);
+    TESTER.store(thread(), SeqCst);
     Alone { _guard: guard, limit: LARGE }
 }
 
 impl Drop for Alone {
     fn drop(&mut self) {
+        // Also after a panic within the work.
+        LIMIT.store(usize::MAX, SeqCst);
         IS_OVER.set(true);
     }
 }

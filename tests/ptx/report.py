@@ -123,10 +123,10 @@ FAMILIES = [
     ),
     Family(
         "fill_nulls",
-        "1/8 a bool, 1 a bool beside a null",
-        "1 a bool beside a null",
+        "1/8 a bool, 16 each 16 bools with a null",
+        "16 each 16 bools with a null",
         {0: 2},
-        "none: of each 16 bools it reads two bytes of the bitmap, and the bools only where one is null",
+        "none: of each 16 bools it reads two or three bytes of the bitmap, and the bools only where one is null",
     ),
     Family("pack_columns", "w a value", "w a value", WIDE, "loads and stores of 16 bytes if the column is aligned so"),
     Family(
@@ -157,7 +157,8 @@ FAMILIES = [
         "1 to 16 a value",
         "w a value",
         {0: 16},
-        "as cast_columns; by way of shared memory whole lines are written",
+        "as cast_columns; by way of shared memory whole rows are written, or up to 128 bytes of them. Elements of 1 "
+        "and 2 bytes may take shared memory longer than their bytes take the device's",
     ),
 ]
 
@@ -231,7 +232,8 @@ def report(said: dict[int, str]) -> str:
         "",
         "## Bytes, and why they should move at 0.85 of a copy",
         "",
-        "An element has `w` bytes, the number at the end of a kernel's name. `tests/gpu` measures.",
+        "An element has `w` bytes, the number at the end of a kernel's name, or those of the output. `tests/gpu`",
+        "measures.",
         "",
         "| kernel | bytes read | bytes written | why |",
         "|---|---|---|---|",

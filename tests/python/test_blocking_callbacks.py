@@ -360,21 +360,25 @@ class TestWithoutPython:
 
 def interrupted(gate: Gate, call: Callable[[threading.Event], object]) -> None:
     """That Ctrl-C ends a call, once a callback waits and the call has said that it goes on, or a second has passed."""
-    goes_on = threading.Event()
+    goes_on, is_over = threading.Event(), threading.Event()
 
     def press() -> None:
         assert gate.entered.wait(PATIENCE)
         goes_on.wait(1)
-        # The main thread is on its way from the event into the call.
-        time.sleep(0.1)
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        # The main thread is on its way from the event into the call. A call that failed must not be pressed for later.
+        if not is_over.wait(0.1):
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
+    # A process in the background of a shell ignores the signal.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     work = Work(press)
     try:
         with pytest.raises(KeyboardInterrupt):
             call(goes_on)
     finally:
+        is_over.set()
         gate.opened.set()
+        signal.signal(signal.SIGINT, before)
     work.result()
 
 

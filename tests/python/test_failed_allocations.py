@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 SETUP = """
-import ctypes, gc, pickle, sys
+import ctypes, gc, os, pickle, sys
 import arrow_dlpack as ad, numpy as np, pyarrow as pa
 from arrow_dlpack import _native
 
@@ -28,7 +28,8 @@ preloaded.failing_library.argtypes = (ctypes.c_size_t, ctypes.c_size_t)
 preloaded.failing_start.argtypes = (ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int)
 preloaded.failing_stop.restype = ctypes.c_size_t
 with open("/proc/self/maps") as maps:
-    ranges = [line.split()[0].split("-") for line in maps if line.rstrip().endswith(_native.__file__)]
+    file = os.path.realpath(_native.__file__)
+    ranges = [line.split()[0].split("-") for line in maps if line.rstrip().endswith(file)]
 preloaded.failing_library(int(ranges[0][0], 16), int(ranges[-1][1], 16))
 
 # So many that a bit of each is large, and so few that a result is in no huge pages.
@@ -178,6 +179,7 @@ def test_each_allocation_fails(preloaded: str, group: str):
         for name, (least, work) in CASES[group].items()
     ]
     command = [sys.executable, "-c", "\n".join([SETUP, *each])]
-    environment = {**os.environ, "LD_PRELOAD": preloaded}
+    before = os.environ.get("LD_PRELOAD")
+    environment = {**os.environ, "LD_PRELOAD": f"{preloaded}:{before}" if before else str(preloaded)}
     result = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, check=False)
     assert (result.returncode, result.stdout) == (0, ""), result.stderr[-2000:]

@@ -15,6 +15,8 @@ const TILE_BYTES: u64 = 18_432;
 const LANES: u64 = 4;
 /// Threads of a block, which write one tile together.
 const THREADS: u64 = 256;
+/// The blocks of a kernel that casts which run at once on a multiprocessor: docs/kernels.md.
+const RESIDENT: u64 = 5;
 
 /// How the elements of several columns are laid out in the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +100,9 @@ impl Tile {
             false => columns | 1,
         };
         let all = count.min(words);
-        let columns = if pitch(all) * tall <= words { all } else { 128 / itemsize };
+        // Strips of about as many columns each, because a block may have tiles of one strip alone.
+        let strip = count.div_ceil(count.div_ceil(128 / itemsize).max(1)).next_multiple_of(vector);
+        let columns = if pitch(all) * tall <= words { all } else { strip };
         let pitch = pitch(columns);
         let mut row_bits = (words / pitch).clamp(32, 1024).ilog2();
         let tiles = |row_bits: u32| rows.div_ceil(1 << row_bits).saturating_mul(count.div_ceil(columns));
@@ -149,8 +153,14 @@ impl Current {
             MatrixLayout::ColumnMajor { .. } => {
                 // The driver reads as many as the kernel has: only casts have the last.
                 let mut parameters = parameters![columns, count, rows, out, stride, misfits, first_row, to, size];
-                let of_a_thread = if kernel == Kernel::CastColumns { LANES } else { VECTOR / itemsize };
-                let work = (rows.div_ceil(of_a_thread) + 1, packing.count);
+                let threads = if kernel == Kernel::CastColumns {
+                    // Each thread casts one row until all multiprocessors have work.
+                    let resident = self.device().multiprocessors()? * RESIDENT * THREADS;
+                    rows.div_ceil(LANES).max(rows.min(resident))
+                } else {
+                    rows.div_ceil(VECTOR / itemsize) + 1
+                };
+                let work = (threads, packing.count);
                 // SAFETY: `Launch` invariant; columns, output and misfits are memory of this device, as promised, and
                 // the output was checked above.
                 unsafe { self.launch(kernel, work, &mut parameters, stream) }
