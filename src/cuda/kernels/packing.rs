@@ -169,7 +169,8 @@ impl Current {
                 let tile = Tile::new(packing, stride, self.device().multiprocessors()?);
                 let work = tile.count(rows, packing.count).checked_mul(THREADS).ok_or_else(too_large)?;
                 let mut parameters = parameters![columns, count, rows, out, stride, tile, misfits, first_row, to, size];
-                // SAFETY: as above.
+                // SAFETY: `Launch` invariant; columns, output and misfits are memory of this device, as promised, and
+                // the output was checked above.
                 unsafe { self.launch(kernel, (work, 1), &mut parameters, stream) }
             }
         }
