@@ -7,10 +7,11 @@
 )]
 
 use std::arch::x86_64::{
-    __m256, __m256d, _mm256_and_si256, _mm256_castpd_ps, _mm256_castps_pd, _mm256_castsi256_pd, _mm256_cmpeq_epi8,
-    _mm256_loadu_pd, _mm256_loadu_ps, _mm256_permute2f128_pd, _mm256_set1_epi8, _mm256_set1_epi32, _mm256_set1_epi64x,
-    _mm256_setr_epi64x, _mm256_setzero_pd, _mm256_setzero_ps, _mm256_shuffle_epi8, _mm256_storeu_ps, _mm256_stream_ps,
-    _mm256_unpackhi_pd, _mm256_unpackhi_ps, _mm256_unpacklo_pd, _mm256_unpacklo_ps,
+    __m256, __m256d, _mm_storeu_pd, _mm256_and_si256, _mm256_castpd_ps, _mm256_castpd256_pd128, _mm256_castps_pd,
+    _mm256_castsi256_pd, _mm256_cmpeq_epi8, _mm256_loadu_pd, _mm256_loadu_ps, _mm256_permute2f128_pd, _mm256_set1_epi8,
+    _mm256_set1_epi32, _mm256_set1_epi64x, _mm256_setr_epi64x, _mm256_setzero_pd, _mm256_setzero_ps,
+    _mm256_shuffle_epi8, _mm256_storeu_pd, _mm256_storeu_ps, _mm256_stream_ps, _mm256_unpackhi_pd, _mm256_unpackhi_ps,
+    _mm256_unpacklo_pd, _mm256_unpacklo_ps,
 };
 
 mod assembled_rows;
@@ -23,48 +24,91 @@ use super::isa::BLOCK_ROWS;
 use super::select::UnalignedBits;
 use super::stream::{LINE, prefetch_to_second};
 use super::transpose::Tiles;
+use super::vector::WIDTH;
 
 /// Lanes of 4-byte elements in half a line, and rows of a tile of them.
 const LANES4: usize = 8;
 /// Lanes of 8-byte elements in half a line, and rows of a tile of them.
 const LANES8: usize = 4;
 
-/// Writes 16 lanes of 4-byte elements as rows.
+/// Writes up to 16 lanes of 4-byte elements as rows.
 ///
 /// # Safety
 /// As [`super::transpose::transpose`]; the processor has AVX2.
 #[target_feature(enable = "avx2")]
 pub(super) unsafe fn transpose4(tiles: &Tiles<'_>) {
+    match tiles.row_bytes / WIDTH {
+        // SAFETY: `lanes` and `rows` are promised, and rows have room for a vector.
+        1 => unsafe { rows4::<1>(tiles) },
+        // SAFETY: `lanes` and `rows` are promised, and rows have room for two vectors.
+        2 => unsafe { rows4::<2>(tiles) },
+        // SAFETY: `lanes` and `rows` are promised, and rows have room for three vectors.
+        3 => unsafe { rows4::<3>(tiles) },
+        // SAFETY: `lanes` and `rows` are promised, and rows have room for a line.
+        _ => unsafe { rows4::<4>(tiles) },
+    }
+}
+
+/// As [`transpose4`], for rows of so many vectors of 16 bytes.
+///
+/// # Safety
+/// As [`transpose4`]; each row has room for the vectors.
+#[target_feature(enable = "avx2")]
+unsafe fn rows4<const VECTORS: usize>(tiles: &Tiles<'_>) {
     let ([left, right], _) = tiles.lanes.as_chunks::<LANES4>() else { return };
     for row in (0..tiles.rows).step_by(LANES4) {
         tiles.fetch(row, LANES4);
         // SAFETY: `lanes`: each has elements up to `tiles.rows`, which is a multiple of 64, so 8 from `row` on.
         let left = unsafe { octets(left, row) };
-        // SAFETY: `lanes`: 8 elements from `row` on, as of those on the left.
-        let right = unsafe { octets(right, row) };
+        let mut rest = left;
+        if VECTORS > 2 {
+            // SAFETY: `lanes`: 8 elements from `row` on, as of those on the left.
+            rest = unsafe { octets(right, row) };
+        }
         for line in 0..LANES4 {
-            // SAFETY: `rows`: this one has room for a line, on a cache line if `stream`.
-            unsafe { store(tiles.row(row + line), left[line], right[line], tiles.stream) };
+            // SAFETY: `rows`: this one has room for the vectors, on a cache line if `stream`, which are four then.
+            unsafe { store_vectors::<VECTORS>(tiles.row(row + line), left[line], rest[line], tiles.stream) };
         }
     }
 }
 
-/// As [`transpose4`], for 8 lanes of 8-byte elements.
+/// As [`transpose4`], for up to 8 lanes of 8-byte elements.
 ///
 /// # Safety
 /// As [`transpose4`].
 #[target_feature(enable = "avx2")]
 pub(super) unsafe fn transpose8(tiles: &Tiles<'_>) {
+    match tiles.row_bytes / WIDTH {
+        // SAFETY: `lanes` and `rows` are promised, and rows have room for a vector.
+        1 => unsafe { rows8::<1>(tiles) },
+        // SAFETY: `lanes` and `rows` are promised, and rows have room for two vectors.
+        2 => unsafe { rows8::<2>(tiles) },
+        // SAFETY: `lanes` and `rows` are promised, and rows have room for three vectors.
+        3 => unsafe { rows8::<3>(tiles) },
+        // SAFETY: `lanes` and `rows` are promised, and rows have room for a line.
+        _ => unsafe { rows8::<4>(tiles) },
+    }
+}
+
+/// As [`transpose8`], for rows of so many vectors of 16 bytes.
+///
+/// # Safety
+/// As [`transpose8`]; each row has room for the vectors.
+#[target_feature(enable = "avx2")]
+unsafe fn rows8<const VECTORS: usize>(tiles: &Tiles<'_>) {
     let ([left, right, ..], _) = tiles.lanes.as_chunks::<LANES8>() else { return };
     for row in (0..tiles.rows).step_by(LANES8) {
         tiles.fetch(row, LANES8);
         // SAFETY: `lanes`: each has elements up to `tiles.rows`, which is a multiple of 64, so 4 from `row` on.
         let left = unsafe { quartets(left, row) };
-        // SAFETY: `lanes`: 4 elements from `row` on, as of those on the left.
-        let right = unsafe { quartets(right, row) };
+        let mut rest = left;
+        if VECTORS > 2 {
+            // SAFETY: `lanes`: 4 elements from `row` on, as of those on the left.
+            rest = unsafe { quartets(right, row) };
+        }
         for line in 0..LANES8 {
-            // SAFETY: `rows`: this one has room for a line, on a cache line if `stream`.
-            unsafe { store(tiles.row(row + line), left[line], right[line], tiles.stream) };
+            // SAFETY: `rows`: this one has room for the vectors, on a cache line if `stream`, which are four then.
+            unsafe { store_vectors::<VECTORS>(tiles.row(row + line), left[line], rest[line], tiles.stream) };
         }
     }
 }
@@ -139,6 +183,29 @@ pub(super) unsafe fn quads(lanes: &[*const u8; 16], out: *mut u8, stream: bool) 
         unsafe { store(out, low(a, b), low(c, d), stream) };
         // SAFETY: the second of the two lines.
         unsafe { store(out.wrapping_add(64), high(a, b), high(c, d), stream) };
+    }
+}
+
+/// Writes the first vectors of 16 bytes of a line.
+///
+/// # Safety
+/// `out` has room for them; if there are four, it is on a cache line if `stream`.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn store_vectors<const VECTORS: usize>(out: *mut u8, left: __m256d, right: __m256d, stream: bool) {
+    if VECTORS > 3 {
+        // SAFETY: four vectors are a line, for which `out` has room; it is on one if `stream`.
+        return unsafe { store(out, left, right, stream) };
+    }
+    let last = if VECTORS > 2 { right } else { left };
+    if VECTORS > 1 {
+        // SAFETY: `out` has room for two vectors, at any alignment.
+        unsafe { _mm256_storeu_pd(out.cast(), left) };
+    }
+    if VECTORS != 2 {
+        let at = out.wrapping_add((VECTORS - 1) * WIDTH);
+        // SAFETY: `out` has room for `VECTORS` vectors, of which this is the last, at any alignment.
+        unsafe { _mm_storeu_pd(at.cast(), _mm256_castpd256_pd128(last)) };
     }
 }
 

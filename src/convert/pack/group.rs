@@ -14,6 +14,7 @@ use super::select::UnalignedBits;
 use super::stream::{LINE, copy_past_the_cache};
 use super::target::Target;
 use super::transpose::{Line, Tiles, Turn, quads, transpose};
+use super::vector::WIDTH;
 use crate::convert::lane::Lane;
 
 /// Bytes of 64 rows of a group.
@@ -266,7 +267,8 @@ impl<'a> LaneGroup<'a> {
     #[inline(always)]
     fn writes_rows(&self, out: Target) -> bool {
         let width = self.lanes.len() * self.size;
-        width == LINE || out.stride() != width && writes_parts_of_lines(self.isa, self.size, self.stream)
+        let writes_part = || width.is_multiple_of(WIDTH) || writes_any_part(self.isa, self.size, self.stream);
+        width == LINE || out.stride() != width && writes_part()
     }
 
     /// Returns where the lanes start that are prefetched behind the end of these rows; `None` if lanes are not prefetched.
@@ -288,7 +290,7 @@ impl<'a> LaneGroup<'a> {
         match self.isa {
             Isa::Avx512 if self.size >= TILED => {}
             // Only AVX-512 casts in registers.
-            _ if width == LINE && matches!(self.size, 4 | 8) => {
+            _ if self.writes_rows(out) && matches!(self.size, 4 | 8) => {
                 return Loads::new(self.lanes, |lane| lane.load().filter(Load::is_alike));
             }
             _ => return Loads::MADE,
@@ -445,10 +447,10 @@ impl<'a> LaneGroup<'a> {
     }
 }
 
-/// Returns whether a row of a group that is shorter than a line can be written without the bytes behind it: AVX-512 masks
-/// stores, except those that go past the cache.
+/// Returns whether a row of a group that is no whole vectors can be written without the bytes behind it: AVX-512 masks stores,
+/// except those that go past the cache.
 #[inline(always)]
-pub(super) fn writes_parts_of_lines(isa: Isa, size: usize, stream: bool) -> bool {
+pub(super) fn writes_any_part(isa: Isa, size: usize, stream: bool) -> bool {
     isa == Isa::Avx512 && matches!(size, 4 | 8) && !stream
 }
 

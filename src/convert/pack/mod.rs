@@ -65,7 +65,7 @@ use super::lane::Lane;
 use super::misfit::Misfit;
 use super::threads::for_each_part;
 use crate::error::{Error, Result};
-use group::{GroupBuffers, LaneGroup, writes_parts_of_lines};
+use group::{GroupBuffers, LaneGroup, writes_any_part};
 use load::LANES;
 use stream::{HUGE_PAGE, Pages};
 use target::Target;
@@ -341,11 +341,12 @@ impl Packer<'_> {
         (span / stride.max(1)).max(RUN / self.size).next_multiple_of(BLOCK_ROWS)
     }
 
-    /// The first column of each group. Where only whole lines are written, the last group begins where it has all its columns:
-    /// some are written twice, with the same values.
+    /// The first column of each group. Where only whole vectors are written, the last group begins where its columns fill some:
+    /// a few are written twice, with the same values.
     fn group_starts(&self, stream: bool) -> impl Iterator<Item = usize> {
         let (columns, most) = (LINE / self.size, self.lanes.len());
-        let last = if writes_parts_of_lines(self.isa, self.size, stream) { most } else { most.saturating_sub(columns) };
+        let rest = (most % columns).next_multiple_of((WIDTH / self.size).max(1));
+        let last = if writes_any_part(self.isa, self.size, stream) { most } else { most.saturating_sub(rest) };
         (0..most).step_by(columns).map(move |column| column.min(last))
     }
 

@@ -4,6 +4,7 @@
 mod bit_rows;
 mod complex;
 mod lanes;
+mod last_columns;
 mod shared_lines;
 
 use std::sync::Arc;

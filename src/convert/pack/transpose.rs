@@ -54,7 +54,8 @@ pub(super) struct Tiles<'a> {
     pub(super) out: *mut u8,
     /// Bytes from one row to the next. If it is less than a line, the next row overwrites the surplus of this one.
     pub(super) stride: usize,
-    /// Bytes of a row that are written: a line, or less, of 4- or 8-byte elements by AVX-512 without `stream` and `turn`.
+    /// Bytes of a row that are written: without `stream` and `turn` whole vectors of 16 bytes, and by AVX-512 any elements of 4 or
+    /// 8 bytes; else a line.
     pub(super) row_bytes: usize,
     /// Whether rows are aligned cache lines, to be written by non-temporal stores.
     pub(super) stream: bool,
@@ -124,8 +125,8 @@ fn ahead<'a>(
 /// # Safety
 /// - `lanes`: each of these has a readable element for each row, of any alignment, and of the result's dtype unless AVX-512
 ///   loads others.
-/// - `rows`: each has room for `row_bytes`, on a cache line if `stream`. These are a line, or less for AVX-512 with elements of
-///   4 or 8 bytes, without `stream` and `turn`. Rows are 64, or several times that of elements of 4 or 8 bytes.
+/// - `rows`: each has room for `row_bytes`, on a cache line if `stream`. These are what [`Tiles::row_bytes`] says. Rows are 64,
+///   or several times that of elements of 4 or 8 bytes.
 /// - `turn`: where there is one, `after` may be written, `before` is whole, and the processor has AVX-512.
 /// - `isa`: the processor has it.
 pub(super) unsafe fn transpose(isa: Isa, size: usize, tiles: &Tiles<'_>) -> bool {
@@ -152,23 +153,39 @@ pub(super) unsafe fn transpose(isa: Isa, size: usize, tiles: &Tiles<'_>) -> bool
 }
 
 /// # Safety
-/// As [`transpose`].
+/// As [`transpose`], without AVX-512.
 unsafe fn lines<V: Vector>(size: usize, tiles: &Tiles<'_>) {
+    match tiles.row_bytes / WIDTH {
+        // SAFETY: `lanes` and `rows` are promised, and rows have room for a vector.
+        1 => unsafe { vectors::<V, 1>(size, tiles) },
+        // SAFETY: `lanes` and `rows` are promised, and rows have room for two vectors.
+        2 => unsafe { vectors::<V, 2>(size, tiles) },
+        // SAFETY: `lanes` and `rows` are promised, and rows have room for three vectors.
+        3 => unsafe { vectors::<V, 3>(size, tiles) },
+        // SAFETY: `lanes` and `rows` are promised, and rows have room for a line.
+        _ => unsafe { vectors::<V, 4>(size, tiles) },
+    }
+}
+
+/// Writes rows of `GROUPS` vectors, of elements of `size` bytes.
+///
+/// # Safety
+/// As [`transpose`]. Each row has room for `GROUPS` vectors, at an address that is aligned to them if `stream`.
+unsafe fn vectors<V: Vector, const GROUPS: usize>(size: usize, tiles: &Tiles<'_>) {
     match size {
-        // SAFETY: 16 lanes of 4-byte elements fill a line: `lanes` and `rows` are promised.
-        4 => unsafe { tiled::<V, 4, 4, 4>(tiles) },
-        // SAFETY: 8 lanes of 8-byte elements fill a line: `lanes` and `rows` are promised.
-        8 => unsafe { tiled::<V, 8, 2, 4>(tiles) },
-        // SAFETY: 4 lanes of 16-byte elements fill a line: `lanes` and `rows` are promised.
-        _ => unsafe { tiled::<V, 16, 1, 4>(tiles) },
+        // SAFETY: four lanes of 4-byte elements fill a vector: `lanes` and `rows` are promised.
+        4 => unsafe { tiled::<V, 4, 4, GROUPS>(tiles) },
+        // SAFETY: two lanes of 8-byte elements fill a vector: `lanes` and `rows` are promised.
+        8 => unsafe { tiled::<V, 8, 2, GROUPS>(tiles) },
+        // SAFETY: a 16-byte element fills a vector: `lanes` and `rows` are promised.
+        _ => unsafe { tiled::<V, 16, 1, GROUPS>(tiles) },
     }
 }
 
 /// Writes rows of `GROUPS` vectors, of elements of `SIZE` bytes, `COUNT` of them each.
 ///
 /// # Safety
-/// As [`transpose`] or [`quads`], for `GROUPS * COUNT` lanes, 16 at most. Each row has room for `GROUPS` vectors, at an address
-/// that is aligned to them if `stream`.
+/// As [`vectors`], for `GROUPS * COUNT` lanes, 16 at most.
 #[expect(
     clippy::indexing_slicing,
     clippy::needless_range_loop,
