@@ -25,8 +25,8 @@ pub(super) struct AssembledRows<'a> {
 ///
 /// # Safety of its functions
 /// - `columns`: there are more than 16, with `rows` rows from `first` on, of any alignment.
-/// - `buffer`: it has [`Assembler::line_count`] lines, the first of which starts on a line of the cache, and nobody else uses them. `before` is
-///   less than a line.
+/// - `buffer`: nobody else uses it. To assemble, it has room for `rows` rows behind `before` bytes. To stream, it has
+///   [`Assembler::line_count`] lines, the first of which starts on a line of the cache, and `before` is less than a line.
 /// - `room`: `out` is the place of the buffer's first line, at the start of a line of the cache. Of the lines that `rows` rows fill from there
 ///   on, those behind the first `left_out` may be written, and nobody else uses them.
 /// - `isa`: the processor has it.
@@ -89,6 +89,23 @@ impl Assembler {
         // the row has, as it is longer than a line.
         unsafe { behind.copy_from_nonoverlapping(buffer, before) };
         Ok(rows)
+    }
+
+    /// Puts as many rows as come in [`Self::rows`] together where they belong, and returns their number. `columns` are where the first
+    /// elements are.
+    ///
+    /// # Safety
+    /// `columns`: more than 16 views of 4 bytes, each with `out.count()` elements. `room`: `out` has dense rows of one element of each,
+    /// apart from the columns, that nobody else uses. `isa`: the processor has it.
+    pub(super) unsafe fn write_in_place(&self, columns: &[*const u8], out: Target) -> usize {
+        let rows = out.count() / self.rows * self.rows;
+        for start in (0..rows).step_by(self.rows) {
+            let block = AssembledRows { columns, before: 0, buffer: out.part(start..rows).start() };
+            // SAFETY: `columns`: more than 16, with rows up to `start + self.rows`, which is at most `rows`. `buffer`: `out` has room for
+            // these rows, one after the other. `isa` is promised.
+            unsafe { (self.assemble)(&block, start) };
+        }
+        rows
     }
 }
 

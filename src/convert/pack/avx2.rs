@@ -160,6 +160,21 @@ unsafe fn quartets(lanes: &[*const u8; LANES8], row: usize) -> [__m256d; LANES8]
     ]
 }
 
+/// Eight rows of 4 lanes of 4-byte elements, from row `row` of the lanes on: rows n and n + 4 in one vector.
+///
+/// # Safety
+/// Each lane has 8 readable elements from there on, of any alignment.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn quad_rows(lanes: &[*const u8; 4], row: usize) -> [__m256d; 4] {
+    let mut columns = [_mm256_setzero_ps(); 4];
+    for lane in 0..4 {
+        // SAFETY: 8 elements from `row` on, as promised.
+        columns[lane] = unsafe { _mm256_loadu_ps(lanes[lane].cast::<f32>().wrapping_add(row)) };
+    }
+    quad4(columns)
+}
+
 /// Writes 4 lanes of 4-byte elements as 64 rows of 16 bytes, one after the other.
 ///
 /// # Safety
@@ -167,14 +182,10 @@ unsafe fn quartets(lanes: &[*const u8; LANES8], row: usize) -> [__m256d; LANES8]
 /// AVX2.
 #[target_feature(enable = "avx2")]
 pub(super) unsafe fn quads(lanes: &[*const u8; 16], out: *mut u8, stream: bool) {
+    let Some(lanes) = lanes.first_chunk::<4>() else { return };
     for row in (0..BLOCK_ROWS).step_by(8) {
-        let mut columns = [_mm256_setzero_ps(); 4];
-        for lane in 0..4 {
-            // SAFETY: each lane has 64 elements, and `row + 8 <= 64`.
-            columns[lane] = unsafe { _mm256_loadu_ps(lanes[lane].cast::<f32>().wrapping_add(row)) };
-        }
-        // Rows n and n + 4 in one vector.
-        let [a, b, c, d] = quad4(columns);
+        // SAFETY: each lane has 64 elements, and `row + 8 <= 64`.
+        let [a, b, c, d] = unsafe { quad_rows(lanes, row) };
         let low = |a, b| _mm256_permute2f128_pd::<0x20>(a, b);
         let high = |a, b| _mm256_permute2f128_pd::<0x31>(a, b);
         let out = out.wrapping_add(row * 16);
@@ -203,9 +214,9 @@ unsafe fn store_vectors<const VECTORS: usize>(out: *mut u8, left: __m256d, right
         unsafe { _mm256_storeu_pd(out.cast(), left) };
     }
     if VECTORS != 2 {
-        let at = out.wrapping_add((VECTORS - 1) * WIDTH);
+        let (at, last) = (out.wrapping_add((VECTORS - 1) * WIDTH), _mm256_castpd256_pd128(last));
         // SAFETY: `out` has room for `VECTORS` vectors, of which this is the last, at any alignment.
-        unsafe { _mm_storeu_pd(at.cast(), _mm256_castpd256_pd128(last)) };
+        unsafe { _mm_storeu_pd(at.cast(), last) };
     }
 }
 

@@ -213,7 +213,10 @@ impl Packer<'_> {
         let dense = out.stride() == width;
         let whole_lines = width.is_multiple_of(LINE) && out.stride().is_multiple_of(LINE);
         let before = out.start().addr() % LINE;
-        let packed = if width < LINE || !self.memory.stream {
+        let packed = if !self.memory.stream && dense && width > LINE {
+            // SAFETY: `columns`, `room` and `isa` are promised; rows are dense, and longer than a line.
+            unsafe { self.cached(first, out) }
+        } else if width < LINE || !self.memory.stream {
             // SAFETY: `columns`, `room` and `isa` are promised; if groups stream here, rows are dense and, by the
             // branch, shorter than a line (`width < LINE`).
             unsafe { self.groups(first, out, self.memory.stream && dense) }

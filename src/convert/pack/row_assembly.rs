@@ -23,6 +23,20 @@ impl Packer<'_> {
         unsafe { self.waiting(first + written, out.part(written..out.count())) }
     }
 
+    /// Writes contiguous rows that stay in the cache: views of 4 bytes whose rows are no whole lines in a way of their own with AVX2.
+    ///
+    /// # Safety
+    /// As [`super::pack_rows`]; rows lie one after the other, and are longer than a line.
+    pub(super) unsafe fn cached(&self, first: usize, out: Target) -> Result<(), PackRefusal> {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: `columns`, `room` and `isa` are promised; rows are dense, and longer than a line.
+        let written = unsafe { self.views_in_place(first, out) };
+        #[cfg(not(target_arch = "x86_64"))]
+        let written = 0;
+        // SAFETY: `columns`, `room` and `isa` are promised for the rows behind the written ones; nothing is streamed.
+        unsafe { self.groups(first + written, out.part(written..out.count()), false) }
+    }
+
     /// Writes contiguous rows. While non-temporal stores write one block, the columns of the next block are prefetched.
     ///
     /// # Safety

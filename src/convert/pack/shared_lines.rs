@@ -1,6 +1,8 @@
 //! Writes rows of 4-byte views that share cache lines: by way of a buffer with AVX2, and few columns with AVX-512, which merges many in
 //! registers.
 
+use smallvec::SmallVec;
+
 use super::assembled_rows::Assembler;
 use super::avx512::{Merges, SharedLines, shared_lines};
 use super::isa::{BLOCK_ROWS, Isa};
@@ -53,6 +55,22 @@ impl Packer<'_> {
         // SAFETY: `columns` and `room`: views of 4 bytes, more than 16 and no multiple of it, and at least 80 dense rows; the
         // processor has AVX-512, as AVX2 assembles.
         unsafe { self.merged(first, &columns, out) }
+    }
+
+    /// Writes the first rows where they belong, each to its end before those 64 rows on, so that lines are whole before the first-level
+    /// cache loses them; returns how many: 0 for others than 4-byte views with AVX2.
+    ///
+    /// # Safety
+    /// As [`Self::cached`]; rows lie one after the other, and are longer than a line.
+    pub(super) unsafe fn views_in_place(&self, first: usize, out: Target) -> usize {
+        let ragged = !self.lanes.len().is_multiple_of(ELEMENTS);
+        if self.isa != Isa::Avx2 || self.size != SIZE || !ragged || !self.lanes.iter().all(Lane::is_view) {
+            return 0;
+        }
+        let columns: SmallVec<[*const u8; 64]> = self.lanes.iter().map(|lane| lane.stored_at(first)).collect();
+        // SAFETY: `columns` and `room`: views of 4 bytes, more than 16, as rows are longer than a line, and dense rows; the processor has
+        // AVX2.
+        unsafe { avx2::ASSEMBLER.write_in_place(&columns, out) }
     }
 
     /// As [`Self::views`], merged in registers. `columns` are where the lanes' first elements are.

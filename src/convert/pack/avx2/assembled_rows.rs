@@ -1,17 +1,22 @@
 //! Writes rows of 4-byte elements that share cache lines with the next row: assembles 64 of them, eight columns at a time, and streams
 //! their lines.
 
-use std::arch::x86_64::{_mm256_castpd_ps, _mm256_load_ps, _mm256_store_ps, _mm256_storeu_ps, _mm256_stream_ps};
+use std::arch::x86_64::{
+    _mm_storeu_ps, _mm256_castpd_ps, _mm256_castps256_ps128, _mm256_extractf128_ps, _mm256_load_ps, _mm256_store_ps,
+    _mm256_storeu_ps, _mm256_stream_ps,
+};
 
 use super::super::assembled_rows::{AssembledRows, Assembler};
 use super::super::isa::BLOCK_ROWS;
 use super::super::stream::{LINE, prefetch};
-use super::{LANES4, octets};
+use super::{LANES4, octets, quad_rows};
 
 /// Bytes of an element.
 const SIZE: usize = 4;
 /// Lines that a column's elements fill in 64 rows.
 const COLUMN_LINES: usize = BLOCK_ROWS * SIZE / LINE;
+/// Columns of 16 bytes of a row.
+const QUAD: usize = 4;
 /// Elements of half a line.
 const HALF: usize = LINE / 2 / SIZE;
 
@@ -36,8 +41,13 @@ unsafe fn assemble(block: &AssembledRows<'_>, first: usize) {
         unsafe { eight(block, group, number * LANES4, first) };
     }
     // The last columns come with as many of those before them as fill a tile, which are written again.
-    if let (false, Some(columns)) = (rest.is_empty(), block.columns.last_chunk::<LANES4>()) {
+    if !rest.is_empty() {
         fetch(block.columns.first_chunk::<LANES4>().map_or(&[], |first| first), first + BLOCK_ROWS);
+    }
+    if let (1..=QUAD, Some(columns)) = (rest.len(), block.columns.last_chunk::<QUAD>()) {
+        // SAFETY: `columns`, `buffer` and `isa` are promised; these are the last four columns.
+        unsafe { four(block, columns, block.columns.len() - QUAD, first) };
+    } else if let (false, Some(columns)) = (rest.is_empty(), block.columns.last_chunk::<LANES4>()) {
         // SAFETY: `columns`, `buffer` and `isa` are promised; these are the last eight columns.
         unsafe { eight(block, columns, block.columns.len() - LANES4, first) };
     }
@@ -69,6 +79,27 @@ unsafe fn eight(block: &AssembledRows<'_>, columns: &[*const u8; LANES4], column
             let elements = _mm256_castpd_ps(rows[line]);
             // SAFETY: `buffer`: a row of it has eight elements from `column` on, and `row + line` is less than 64.
             unsafe { _mm256_storeu_ps(block.element(row + line, column), elements) };
+        }
+    }
+}
+
+/// As [`eight`], four columns.
+///
+/// # Safety
+/// As [`assemble`]; there are four columns from `column` on.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn four(block: &AssembledRows<'_>, columns: &[*const u8; QUAD], column: usize, first: usize) {
+    for row in (0..BLOCK_ROWS).step_by(LANES4) {
+        // SAFETY: `columns`: 8 rows from `first + row` on, as `row + 8` is at most 64.
+        let rows = unsafe { quad_rows(columns, first + row) };
+        for line in 0..QUAD {
+            let elements = _mm256_castpd_ps(rows[line]);
+            let (low, high) = (_mm256_castps256_ps128(elements), _mm256_extractf128_ps::<1>(elements));
+            // SAFETY: `buffer`: a row of it has four elements from `column` on, and `row + line` is less than 64.
+            unsafe { _mm_storeu_ps(block.element(row + line, column), low) };
+            // SAFETY: `buffer`: row `row + line + 4`, which is less than 64, has four elements from `column` on.
+            unsafe { _mm_storeu_ps(block.element(row + line + QUAD, column), high) };
         }
     }
 }
