@@ -1,5 +1,5 @@
 //! Rows of 4-byte elements that share cache lines with the next row: a few are assembled in a cached buffer, whose whole lines are
-//! then streamed. `avx2` and `avx512` do both.
+//! then streamed, or where they belong. `avx2` and `avx512` do both.
 
 use std::mem::MaybeUninit;
 
@@ -17,7 +17,7 @@ pub(super) struct AssembledRows<'a> {
     pub(super) columns: &'a [*const u8],
     /// Bytes of the buffer before the first row.
     before: usize,
-    /// The buffer, from the start of a line on.
+    /// The buffer, from the start of a line on, or the rows themselves.
     buffer: *mut u8,
 }
 

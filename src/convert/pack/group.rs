@@ -234,7 +234,7 @@ impl<'a> LaneGroup<'a> {
         let next = self.next_lanes(loads, first..first + rows);
         let tiles = Tiles { next: next.as_ref(), ..self.tiles(&lanes, loads, (first, rows), out, turn) };
         // SAFETY: the first `rows` rows, a multiple of 64, of `out` and of the columns; each has room for the group,
-        // whose bytes alone are written: a line, or less where `writes_rows` says that AVX-512 writes parts.
+        // whose bytes alone are written: a line, or the part that `writes_rows` allows.
         let fits = unsafe { transpose(self.isa, self.size, &tiles) };
         if fits && self.head.is_some() {
             scratch.before = Some(scratch.after);
@@ -267,8 +267,7 @@ impl<'a> LaneGroup<'a> {
     #[inline(always)]
     fn writes_rows(&self, out: Target) -> bool {
         let width = self.lanes.len() * self.size;
-        let writes_part = || width.is_multiple_of(WIDTH) || writes_any_part(self.isa, self.size, self.stream);
-        width == LINE || out.stride() != width && writes_part()
+        width == LINE || out.stride() != width && width.is_multiple_of(part_unit(self.isa))
     }
 
     /// Returns where the lanes start that are prefetched behind the end of these rows; `None` if lanes are not prefetched.
@@ -447,11 +446,10 @@ impl<'a> LaneGroup<'a> {
     }
 }
 
-/// Returns whether a row of a group that is no whole vectors can be written without the bytes behind it: AVX-512 masks stores,
-/// except those that go past the cache.
+/// Tiles write parts of lines that are multiples of so many bytes: AVX-512 masks elements of four, the others write vectors.
 #[inline(always)]
-pub(super) fn writes_any_part(isa: Isa, size: usize, stream: bool) -> bool {
-    isa == Isa::Avx512 && matches!(size, 4 | 8) && !stream
+pub(super) fn part_unit(isa: Isa) -> usize {
+    if isa == Isa::Avx512 { TILED } else { WIDTH }
 }
 
 /// Points unused lanes at the first lane. Their elements are overwritten, masked out, or not copied.

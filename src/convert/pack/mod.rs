@@ -65,7 +65,7 @@ use super::lane::Lane;
 use super::misfit::Misfit;
 use super::threads::for_each_part;
 use crate::error::{Error, Result};
-use group::{GroupBuffers, LaneGroup, writes_any_part};
+use group::{GroupBuffers, LaneGroup, part_unit};
 use load::LANES;
 use stream::{HUGE_PAGE, Pages};
 use target::Target;
@@ -213,13 +213,13 @@ impl Packer<'_> {
         let dense = out.stride() == width;
         let whole_lines = width.is_multiple_of(LINE) && out.stride().is_multiple_of(LINE);
         let before = out.start().addr() % LINE;
-        let packed = if !self.memory.stream && dense && width > LINE {
-            // SAFETY: `columns`, `room` and `isa` are promised; rows are dense, and longer than a line.
+        let packed = if !self.memory.stream {
+            // SAFETY: `columns`, `room` and `isa` are promised.
             unsafe { self.cached(first, out) }
-        } else if width < LINE || !self.memory.stream {
-            // SAFETY: `columns`, `room` and `isa` are promised; if groups stream here, rows are dense and, by the
-            // branch, shorter than a line (`width < LINE`).
-            unsafe { self.groups(first, out, self.memory.stream && dense) }
+        } else if width < LINE {
+            // SAFETY: `columns`, `room` and `isa` are promised; if groups stream, rows are dense and, by the branch, shorter
+            // than a line.
+            unsafe { self.groups(first, out, dense) }
         } else if whole_lines && before == 0 {
             // SAFETY: `columns`, `room` and `isa` are promised; rows are whole lines, and the first starts on one.
             unsafe { self.groups(first, out, true) }
@@ -228,8 +228,8 @@ impl Packer<'_> {
             // the first to a line are whole elements, as `before` and a line are.
             unsafe { self.line_by_line(first, out, LINE - before) }
         } else if dense {
-            // SAFETY: `columns`, `room` and `isa` are promised; rows are dense, and not shorter than a line, as the
-            // first branch took those.
+            // SAFETY: `columns`, `room` and `isa` are promised; rows are dense, and not shorter than a line, by the branch
+            // for those that are.
             unsafe { self.sharing_lines(first, out) }
         } else {
             // SAFETY: `columns`, `room` and `isa` are promised; nothing is streamed.
@@ -256,7 +256,7 @@ impl Packer<'_> {
             // SAFETY: `room`: `pages` has either no bytes or all of dense rows, every one of which is to be written;
             // runs follow each other, so that none of the rows from `start` on is written yet.
             unsafe { pages.make(out.part(end..end).start()) };
-            let mut columns = self.group_starts(stream).peekable();
+            let mut columns = self.group_starts().peekable();
             while let Some(column) = columns.next() {
                 let next = columns.peek().map_or((0, first + end), |next| (*next, first + start));
                 let group = LaneGroup { next: Some((self.line(next.0), next.1)), ..self.group(column, stream) };
@@ -344,12 +344,12 @@ impl Packer<'_> {
         (span / stride.max(1)).max(RUN / self.size).next_multiple_of(BLOCK_ROWS)
     }
 
-    /// The first column of each group. Where only whole vectors are written, the last group begins where its columns fill some:
-    /// a few are written twice, with the same values.
-    fn group_starts(&self, stream: bool) -> impl Iterator<Item = usize> {
+    /// The first column of each group. The last group begins where its columns are what tiles write: a few are written twice,
+    /// with the same values.
+    fn group_starts(&self) -> impl Iterator<Item = usize> + use<> {
         let (columns, most) = (LINE / self.size, self.lanes.len());
-        let rest = (most % columns).next_multiple_of((WIDTH / self.size).max(1));
-        let last = if writes_any_part(self.isa, self.size, stream) { most } else { most.saturating_sub(rest) };
+        let rest = (most % columns).next_multiple_of((part_unit(self.isa) / self.size).max(1));
+        let last = most.saturating_sub(rest);
         (0..most).step_by(columns).map(move |column| column.min(last))
     }
 

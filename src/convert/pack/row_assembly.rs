@@ -1,4 +1,5 @@
-//! Assembles rows that share cache lines in a cached buffer, 64 at a time, and writes them from there as whole lines.
+//! Assembles rows that share cache lines in a cached buffer, 64 at a time, and writes them from there as whole lines; rows that stay in the
+//! cache are assembled where they belong.
 
 use super::group::{GroupBuffers, LaneGroup};
 use super::isa::BLOCK_ROWS;
@@ -23,13 +24,13 @@ impl Packer<'_> {
         unsafe { self.waiting(first + written, out.part(written..out.count())) }
     }
 
-    /// Writes contiguous rows that stay in the cache: views of 4 bytes whose rows are no whole lines in a way of their own with AVX2.
+    /// Writes rows that stay in the cache: contiguous ones of 4-byte views in a way of their own with AVX2.
     ///
     /// # Safety
-    /// As [`super::pack_rows`]; rows lie one after the other, and are longer than a line.
+    /// As [`super::pack_rows`].
     pub(super) unsafe fn cached(&self, first: usize, out: Target) -> Result<(), PackRefusal> {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: `columns`, `room` and `isa` are promised; rows are dense, and longer than a line.
+        // SAFETY: `columns`, `room` and `isa` are promised.
         let written = unsafe { self.views_in_place(first, out) };
         #[cfg(not(target_arch = "x86_64"))]
         let written = 0;
@@ -97,6 +98,6 @@ impl Packer<'_> {
             let group = self.group(column, false);
             (group, group.loads(out), column * self.size)
         };
-        self.group_starts(false).map(loaded).collect()
+        self.group_starts().map(loaded).collect()
     }
 }

@@ -1,5 +1,5 @@
-//! Writes rows of 4-byte views that share cache lines: by way of a buffer with AVX2, and few columns with AVX-512, which merges many in
-//! registers.
+//! Writes rows of 4-byte views that share cache lines: by way of a buffer with AVX2, or in place where they stay in the cache, and few columns
+//! with AVX-512, which merges many in registers.
 
 use smallvec::SmallVec;
 
@@ -20,6 +20,9 @@ const ELEMENTS: usize = LINE / SIZE;
 const ROWS: usize = 1024;
 /// The most columns that AVX-512 assembles in a buffer, from a line or two of each: the TLB and the prefetchers follow no more columns.
 const MOST_ASSEMBLED: usize = 5 * ELEMENTS;
+
+/// The most columns that AVX2 assembles in place: more take as long a line of columns at a time.
+const MOST_IN_PLACE: usize = 4 * ELEMENTS;
 
 /// Returns whether this processor assembles few columns faster than it merges them. Those of AMD, which alone have SSE4a, do not. Unit
 /// tests assemble on every processor.
@@ -61,15 +64,17 @@ impl Packer<'_> {
     /// cache loses them; returns how many: 0 for others than 4-byte views with AVX2.
     ///
     /// # Safety
-    /// As [`Self::cached`]; rows lie one after the other, and are longer than a line.
+    /// As [`Self::cached`].
     pub(super) unsafe fn views_in_place(&self, first: usize, out: Target) -> usize {
-        let ragged = !self.lanes.len().is_multiple_of(ELEMENTS);
-        if self.isa != Isa::Avx2 || self.size != SIZE || !ragged || !self.lanes.iter().all(Lane::is_view) {
+        let count = self.lanes.len();
+        let fits = self.size == SIZE && (ELEMENTS + 1..=MOST_IN_PLACE).contains(&count) && out.stride() == count * SIZE;
+        let ragged = !count.is_multiple_of(ELEMENTS) && out.count() >= BLOCK_ROWS;
+        if self.isa != Isa::Avx2 || !fits || !ragged || !self.lanes.iter().all(Lane::is_view) {
             return 0;
         }
-        let columns: SmallVec<[*const u8; 64]> = self.lanes.iter().map(|lane| lane.stored_at(first)).collect();
-        // SAFETY: `columns` and `room`: views of 4 bytes, more than 16, as rows are longer than a line, and dense rows; the processor has
-        // AVX2.
+        let columns: SmallVec<[*const u8; MOST_IN_PLACE]> =
+            self.lanes.iter().map(|lane| lane.stored_at(first)).collect();
+        // SAFETY: `columns` and `room`: views of 4 bytes, more than 16, and dense rows of one element of each; the processor has AVX2.
         unsafe { avx2::ASSEMBLER.write_in_place(&columns, out) }
     }
 

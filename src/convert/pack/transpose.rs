@@ -54,8 +54,8 @@ pub(super) struct Tiles<'a> {
     pub(super) out: *mut u8,
     /// Bytes from one row to the next. If it is less than a line, the next row overwrites the surplus of this one.
     pub(super) stride: usize,
-    /// Bytes of a row that are written: without `stream` and `turn` whole vectors of 16 bytes, and by AVX-512 any elements of 4 or
-    /// 8 bytes; else a line.
+    /// Bytes of a row that are written: with `stream` or `turn` a line, else one to four vectors of 16 bytes, or a part of a line
+    /// that is a multiple of 4 bytes where AVX-512 writes elements of 4 or 8 bytes.
     pub(super) row_bytes: usize,
     /// Whether rows are aligned cache lines, to be written by non-temporal stores.
     pub(super) stream: bool,
@@ -153,7 +153,7 @@ pub(super) unsafe fn transpose(isa: Isa, size: usize, tiles: &Tiles<'_>) -> bool
 }
 
 /// # Safety
-/// As [`transpose`], without AVX-512.
+/// As [`transpose`], for rows of one to four vectors.
 unsafe fn lines<V: Vector>(size: usize, tiles: &Tiles<'_>) {
     match tiles.row_bytes / WIDTH {
         // SAFETY: `lanes` and `rows` are promised, and rows have room for a vector.
@@ -185,7 +185,7 @@ unsafe fn vectors<V: Vector, const GROUPS: usize>(size: usize, tiles: &Tiles<'_>
 /// Writes rows of `GROUPS` vectors, of elements of `SIZE` bytes, `COUNT` of them each.
 ///
 /// # Safety
-/// As [`vectors`], for `GROUPS * COUNT` lanes, 16 at most.
+/// As [`vectors`] or [`quads`], for `GROUPS * COUNT` lanes, 16 at most.
 #[expect(
     clippy::indexing_slicing,
     clippy::needless_range_loop,

@@ -41,13 +41,14 @@ unsafe fn assemble(block: &AssembledRows<'_>, first: usize) {
         unsafe { eight(block, group, number * LANES4, first) };
     }
     // The last columns come with as many of those before them as fill a tile, which are written again.
-    if !rest.is_empty() {
-        fetch(block.columns.first_chunk::<LANES4>().map_or(&[], |first| first), first + BLOCK_ROWS);
+    if rest.is_empty() {
+        return;
     }
-    if let (1..=QUAD, Some(columns)) = (rest.len(), block.columns.last_chunk::<QUAD>()) {
+    fetch(block.columns.first_chunk::<LANES4>().map_or(&[], |first| first), first + BLOCK_ROWS);
+    if let (true, Some(columns)) = (rest.len() <= QUAD, block.columns.last_chunk::<QUAD>()) {
         // SAFETY: `columns`, `buffer` and `isa` are promised; these are the last four columns.
         unsafe { four(block, columns, block.columns.len() - QUAD, first) };
-    } else if let (false, Some(columns)) = (rest.is_empty(), block.columns.last_chunk::<LANES4>()) {
+    } else if let Some(columns) = block.columns.last_chunk::<LANES4>() {
         // SAFETY: `columns`, `buffer` and `isa` are promised; these are the last eight columns.
         unsafe { eight(block, columns, block.columns.len() - LANES4, first) };
     }

@@ -1,4 +1,4 @@
-//! The columns behind the last whole line of a row, which are written as vectors.
+//! The columns behind the last whole line of a row, which tiles write as a part of a line.
 
 use super::*;
 
@@ -12,9 +12,59 @@ fn every_number_of_columns_behind_a_line() {
         // For Miri one of whole vectors, and one that is not.
         let rest = if cfg!(miri) { line / 2 - 1..line / 2 + 1 } else { 1..line };
         for (count, between) in rest.flat_map(|rest| [(line + rest, 0), (line + rest, 1), (rest, line)]) {
-            let columns: Vec<Column> =
-                (0..count).map(|i| (TYPES[alike].clone(), i % 5, i % 4 == 0, i % 7 / 6)).collect();
-            check(&columns, dtype, rows, 1, Place { before: 1, between, stream: false, threads: 1 }, 29);
+            // Columns of no nulls are read in place.
+            for every in [4, usize::MAX].into_iter().skip(usize::from(cfg!(miri))) {
+                let column = |i: usize| (TYPES[alike].clone(), i % 5, i % every == 1, i % 7 / 6);
+                let columns: Vec<Column> = (0..count).map(column).collect();
+                check(&columns, dtype, rows, 1, Place { before: 1, between, stream: false, threads: 1 }, 29);
+            }
         }
     }
+}
+
+#[test]
+fn dense_rows_of_views_that_stay_in_the_cache() {
+    for count in if cfg!(miri) { 18..19 } else { 17..33 } {
+        let columns: Vec<Column> = (0..count).map(|i| (TYPES[10].clone(), i % 5, false, i % 7 / 6)).collect();
+        for (rows, skipped, threads) in [(67, 4, 1), (68, 3, 1), (130, 0, 2), (259, 3, 2)] {
+            let rows = most(rows);
+            for before in [0, 1] {
+                check(
+                    &columns,
+                    DType::Float32,
+                    rows,
+                    skipped,
+                    Place { before, between: 0, stream: false, threads },
+                    31,
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn the_last_group_has_the_fewest_columns_that_tiles_write() {
+    let columns = [(DataType::Float32, 0, false, 0)];
+    let (made, _) = array(&columns[0], 1, 1);
+    with_columns(&[made], &Options::default(), |packed| {
+        let lane = Lane::new(Isa::Portable, packed[0].spec, packed[0].chunk).map_err(drop).unwrap();
+        let starts = |isa, size, count| {
+            let lanes = vec![lane; count];
+            let memory = RowMemory { stream: false, huge_pages: false };
+            Packer { isa, lanes: &lanes, size, memory }.group_starts().collect::<Vec<_>>()
+        };
+        for (size, count, vectors, masks) in [
+            (4, 16, &[0][..], &[0][..]),
+            (4, 18, &[0, 14], &[0, 16]),
+            (4, 20, &[0, 16], &[0, 16]),
+            (4, 3, &[0], &[0]),
+            (8, 17, &[0, 8, 15], &[0, 8, 16]),
+            (1, 70, &[0, 54], &[0, 62]),
+            (2, 33, &[0, 25], &[0, 31]),
+            (16, 5, &[0, 4], &[0, 4]),
+        ] {
+            assert_eq!(starts(Isa::Portable, size, count), vectors, "{size} {count}");
+            assert_eq!(starts(Isa::Avx512, size, count), masks, "{size} {count}");
+        }
+    });
 }
