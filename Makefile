@@ -13,8 +13,8 @@ ARRAY_API_TESTS ?=
 # Of the topics of `make bench`, those wanted, such as pack,back; and 1 for small sizes, to see that it runs.
 ONLY ?=
 QUICK ?=
-# How the simulated driver orders work: lazy and random:1 fail every proof of `make prove-waits`. The others are random:2 to random:4.
-CUDA_SCHEDULES ?= lazy,eager,random:1
+# How the simulated driver orders work: these two fail every proof of `make prove-waits`. `make test-schedules` runs the others.
+CUDA_SCHEDULES ?= lazy,random:1
 # 1: `make check-versions` builds polars with the oldest Rust, too, in ten minutes.
 SLOW ?=
 # 1: `make audit` asks the database of advisories, too.
@@ -77,7 +77,7 @@ WITH_MIRI = MIRIFLAGS='-Zmiri-disable-isolation -Zmiri-symbolic-alignment-check 
 	CARGO_TARGET_DIR=$(MIRI_TARGET_DIR)
 # How long the campaign runs each fuzz target; two hours each are a whole one.
 CAMPAIGN_SECONDS ?= 600
-CAMPAIGN ?= asan tsan miri test-aarch64 test-windows test-musl fuzz soak
+CAMPAIGN ?= test-schedules asan tsan miri test-aarch64 test-windows test-musl fuzz soak
 # Those besides Linux with glibc whose wheels the release workflow makes.
 PLATFORMS ?= x86_64-pc-windows-msvc aarch64-apple-darwin x86_64-apple-darwin x86_64-unknown-linux-musl
 AARCH64 := aarch64-unknown-linux-gnu
@@ -170,7 +170,7 @@ IN_PARALLEL := -n auto --maxprocesses 8 --dist worksteal
 BENCH_SETS := bench $(if $(filter full,$(INTEROP)),bench-heavy)
 DEMO_SETS := demo $(if $(filter torch,$(FRAMEWORK)),demo-torch)
 
-.PHONY: help demo examples test test-rust test-polars test-python test-cuda test-ptx ptx cubins test-simulated-cuda simulated-cuda prove-waits cuda-times gpu-bundle peers interop
+.PHONY: help demo examples test test-rust test-polars test-python test-cuda test-schedules test-ptx ptx cubins test-simulated-cuda simulated-cuda prove-waits cuda-times gpu-bundle peers interop
 .PHONY: test-free-threaded soak asan asan-rust asan-python slices asan-slice tsan tsan-slice miri miri-slice miri-toolchain miri-stacked miri-tree aarch64-tools aarch64-slice campaign test-aarch64 test-aarch64-wheel test-windows test-musl check-platforms fuzz fuzz-corpus fuzz-coverage lint lint-rust lint-beside-wheel public-api check-versions audit bench wheel reproducible release release-native release-musl clean
 # Two installs into one environment at once would break it.
 .NOTPARALLEL:
@@ -181,7 +181,8 @@ help:
 	@echo 'make test    the Rust and the Python tests  (INTEROP=full|light; light leaves torch out)'
 	@echo 'make test-polars  the tests of the features polars and ndarray; a part of make test'
 	@echo 'make examples  builds and runs examples/candle, examples/datafusion and examples/polars-lazy; no part of make test or of CI'
-	@echo 'make test-cuda  the tests of CUDA on a simulated driver; a part of make test  (CUDA_SCHEDULES=lazy,eager,random:1)'
+	@echo 'make test-cuda  the tests of CUDA on a simulated driver; a part of make test  (CUDA_SCHEDULES=lazy,random:1)'
+	@echo 'make test-schedules  the same under the schedules that make test leaves out; not in CI'
 	@echo 'make ptx     compiles src/cuda/kernels.cu to the PTX that is committed; make test-ptx checks it'
 	@echo 'make cubins  assembles that PTX for the usual GPUs, and packs both; make test-ptx checks it'
 	@echo 'make prove-waits  shows for each wait for a device the test that fails without it'
@@ -196,7 +197,7 @@ help:
 	@echo 'make tsan    the Rust tests of what threads share under ThreadSanitizer  (needs a nightly toolchain)'
 	@echo 'make miri    the Rust tests under Miri, with both models of aliasing  (MIRI_MODELS=tree MIRI_TESTS="--lib -- loader")'
 	@echo 'make slices  a part of each of these three and of test-aarch64, as CI runs them; says what it leaves out'
-	@echo 'make campaign   the three, the tests for AArch64, Windows and musl, then every fuzz target and the soak for CAMPAIGN_SECONDS=600 each; says what passed'
+	@echo 'make campaign   make test-schedules, the three, the tests for AArch64, Windows and musl, then every fuzz target and the soak for CAMPAIGN_SECONDS=600 each; says what passed'
 	@echo 'make test-aarch64  the Rust tests of kernels and memory for AArch64 under qemu  (AARCH64_TESTS=--test ownership)'
 	@echo 'make aarch64-tools  installs what these tests need on Debian'
 	@echo 'make test-aarch64-wheel AARCH64_PYTHON=...  builds the wheel for AArch64, and tests it in that Python'
@@ -273,6 +274,9 @@ test-python: $(STAMPS)/installed $(TEST_SETS:%=$(STAMPS)/%)
 
 test-cuda: $(STAMPS)/installed $(STAMPS)/test simulated-cuda
 	$(BIN)/python tests/cuda/run.py --schedules $(CUDA_SCHEDULES) --cargo-flags='$(CARGO_FLAGS)' -- $(IN_PARALLEL)
+
+test-schedules:
+	$(MAKE) --no-print-directory test-cuda CUDA_SCHEDULES=eager,random:2,random:3,random:4
 
 # The kernels as the text that the driver compiles, made by one version of nvrtc on Linux.
 ptx: $(STAMPS)/ptx
