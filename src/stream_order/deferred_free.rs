@@ -4,6 +4,7 @@
 //! device. When the process ends, the driver frees the rest.
 
 use super::behind::Behind;
+use super::host;
 use super::reaper::{self, Release, Waiting};
 use crate::cuda::{Event, is_forked, is_started};
 
@@ -40,13 +41,16 @@ pub(super) fn retire(event: Event, bytes: usize, give_back: Release) {
 /// Releases the blocks that nothing uses any more, unless the reaper does. Never waits.
 pub(crate) fn look() {
     if !reaper::attends() {
-        reaper::release_done();
+        drain();
     }
 }
 
-/// Releases the blocks that nothing uses any more. Never waits.
+/// Releases the blocks that nothing uses any more. Never waits. Not on a thread that stays apart from the interpreter: the
+/// owner of a block may ask for it, and whoever waits for the thread may hold its lock.
 pub(crate) fn drain() {
-    reaper::release_done();
+    if !host::is_apart() {
+        reaper::release_done();
+    }
 }
 
 /// Releases on this thread all deferred frees whose work is done, those among them that a release lets go of too, waits for

@@ -51,6 +51,11 @@ pub(crate) fn stay_apart() {
     IS_APART.set(true);
 }
 
+/// Returns whether this thread is one that [`stay_apart`] was called on.
+pub(super) fn is_apart() -> bool {
+    IS_APART.get()
+}
+
 /// Says that this thread is one of ours, which runs no handlers of signals: to find that out, it would ask for the
 /// interpreter's lock.
 pub(crate) fn ignore_signals() {

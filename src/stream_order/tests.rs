@@ -1,4 +1,7 @@
-//! Is memory of several parts written when each part is?
+//! Is memory of several parts written when each part is, and who releases what is done?
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 use crate::cuda::DeviceBuffer;
@@ -34,4 +37,28 @@ fn memory_of_several_parts_is_written_when_each_is() {
     }
     settle(&current, reader.stream()).unwrap();
     assert_eq!(joined.0.parts.len(), 2);
+}
+
+#[test]
+#[ignore = "needs a CUDA driver: make test-cuda"]
+fn threads_apart_from_the_interpreter_call_no_owner() {
+    // SAFETY: each test of CUDA has a process of its own, which has no other thread yet.
+    unsafe { std::env::set_var("ARROW_DLPACK_REAPER", "0") };
+    let current = CudaDevice::get(0).unwrap().enter().unwrap();
+    let stream = PooledStream::idle(&current).unwrap();
+    let (_source, _block, readiness) = written(&current, &stream);
+    let released = Arc::new(AtomicBool::new(false));
+    let owner = Arc::clone(&released);
+    readiness.used_by(&current, stream.stream()).unwrap();
+    readiness.release(move || owner.store(true, Ordering::Release));
+    settle(&current, stream.stream()).unwrap();
+    let apart = std::thread::spawn(|| {
+        stay_apart();
+        drain();
+        look();
+    });
+    apart.join().unwrap();
+    assert!(!released.load(Ordering::Acquire));
+    drain();
+    assert!(released.load(Ordering::Acquire));
 }
