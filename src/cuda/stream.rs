@@ -136,6 +136,12 @@ impl PooledStream {
     pub(crate) fn stream(&self) -> Stream {
         Stream::own(self.handle)
     }
+
+    /// Never uses the stream again: a query of a stream under capture would end the capture.
+    #[cfg(feature = "python")]
+    pub(crate) fn leave_to_graph(self) {
+        std::mem::forget(self);
+    }
 }
 
 /// Creates a stream of a device whose context is current.

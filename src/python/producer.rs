@@ -12,13 +12,14 @@ use pyo3::types::{PyDict, PyTuple};
 
 use super::answers::{answer, text};
 use super::capsule::{call, call_if_present, tensor_from_capsule};
+use super::exchange::work_stream;
 use super::tensor::of_cuda_array_interface;
 use crate::cuda::{PooledStream, Stream, is_cuda};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind};
 use crate::ffi::dlpack::{DLDeviceType, DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION};
 use crate::spec::CopyMode;
-use crate::stream_order::{self, Wait};
+use crate::stream_order::{self, Wait, refuse_capture};
 use crate::tensor::Tensor;
 
 /// The tensor of an object with `__dlpack__`, or, without that, with `__cuda_array_interface__`; `None` without either.
@@ -34,7 +35,7 @@ pub(super) fn ask(object: &Bound<'_, PyAny>, device: Option<Device>, copy: CopyM
     };
     let advertised = advertised_device(object)?;
     if let Some(advertised) = advertised.filter(|advertised| has_streams(*advertised)) {
-        return on_stream(&method, advertised, copy).map(Some);
+        return on_stream(object, &method, advertised, copy).map(Some);
     }
     let is_ours = |advertised: Device| is_cuda(advertised) || advertised.is_cpu() && device.is_some_and(is_cuda);
     let elsewhere = |advertised: Device| Some(advertised) != device && !is_ours(advertised);
@@ -51,12 +52,30 @@ fn has_streams(device: Device) -> bool {
     is_cuda(device) && device.device_type() != DLDeviceType::CUDA_HOST
 }
 
-fn on_stream(method: &Bound<'_, PyAny>, advertised: Device, copy: CopyMode) -> PyResult<Tensor> {
+fn on_stream(
+    object: &Bound<'_, PyAny>,
+    method: &Bound<'_, PyAny>,
+    advertised: Device,
+    copy: CopyMode,
+) -> PyResult<Tensor> {
+    const WHY: &str = "the library of the tensor works on it";
     // PyTorch exports from the current device alone.
     let current = stream_order::enter(advertised)?;
+    let works_on = work_stream(object, advertised)?;
+    // A stream of ours that waits for one under capture becomes a part of the graph, which cannot end without it.
+    if let Some(stream) = works_on.filter(|stream| !stream.is_default()) {
+        refuse_capture(&current, stream, WHY)?;
+    }
     let stream = PooledStream::idle(&current).map_err(Error::from)?;
     let call = DlpackCall { stream: Some(stream.stream()), transfer: None, copy };
-    let (capsule, has_waited) = call.make(method)?;
+    let made = call.make(method);
+    if works_on.is_none()
+        && let Err(error) = refuse_capture(&current, stream.stream(), WHY)
+    {
+        stream.leave_to_graph();
+        return Err(error.into());
+    }
+    let (capsule, has_waited) = made?;
     let tensor = tensor_from_capsule(&capsule)?;
     let Some(readiness) = tensor.readiness() else { return Ok(tensor) };
     let found = tensor.device();

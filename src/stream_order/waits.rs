@@ -105,6 +105,8 @@ waits! {
     ArrayInterfaceKept = 48,
     /// The reaper releases memory when the work behind it is done.
     ReaperWaits = 49,
+    /// The stream that the library of `out` works on waits until our stream has written it.
+    OutputTaken = 50,
 }
 
 impl Wait {

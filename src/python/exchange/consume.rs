@@ -17,6 +17,7 @@ use super::super::{Tensor, capsule};
 use super::namespaces::remedy;
 use super::read_only::{Access, Library};
 use crate::cuda::Stream;
+use crate::device::Device;
 use crate::dlpack::Offer;
 use crate::ffi::dlpack::{
     DLDeviceType, DLPACK_MAJOR_VERSION, DLPackCurrentWorkStream, DLPackExchangeAPI, DLPackExchangeAPIHeader,
@@ -222,17 +223,8 @@ impl ArrayTable {
             Some(readiness) if device.device_type() == DLDeviceType::CUDA => readiness,
             Some(_) => return Ok(false),
         };
-        let mut stream: *mut c_void = null_mut();
-        // SAFETY: a function as `dlpack.h` describes it, attached, and a place to write to.
-        let status =
-            unsafe { (self.functions.current_work_stream)(device.device_type(), device.id(), &raw mut stream) };
-        if status != 0 {
-            // Its `from_dlpack` says why.
-            drop(PyErr::take(py));
-            return Ok(false);
-        }
-        // As a handle, NULL is the legacy default stream.
-        let stream = if stream.is_null() { Stream::LEGACY } else { Stream::named(stream.addr())? };
+        // Where it fails, its `from_dlpack` says why.
+        let Some(stream) = self.functions.work_stream(py, device)? else { return Ok(false) };
         if !ordered.as_ref().is_some_and(|(by, waited)| *by == stream && waited.is_same(readiness)) {
             readiness.wait_on_stream(device, stream, Wait::ExchangeOutput)?;
             *ordered = Some((stream, readiness.clone()));
@@ -282,6 +274,38 @@ impl ArrayTable {
             _ => Ok(None),
         }
     }
+}
+
+impl TableFunctions {
+    /// The stream that the library works on now; `None` where it fails to say.
+    fn work_stream(self, py: Python<'_>, device: Device) -> PyResult<Option<Stream>> {
+        let mut stream: *mut c_void = null_mut();
+        // SAFETY: a function as `dlpack.h` describes it, attached, and a place to write to.
+        let status = unsafe { (self.current_work_stream)(device.device_type(), device.id(), &raw mut stream) };
+        if status != 0 {
+            drop(PyErr::take(py));
+            return Ok(None);
+        }
+        // As a handle, NULL is the legacy default stream.
+        Ok(Some(if stream.is_null() { Stream::LEGACY } else { Stream::named(stream.addr())? }))
+    }
+}
+
+/// The stream that the library of an array works on now; `None` where its type has no table, or that fails to say.
+///
+/// # Errors
+/// If the number that it names is no stream.
+pub(in crate::python) fn work_stream(array: &Bound<'_, PyAny>, device: Device) -> PyResult<Option<Stream>> {
+    let (py, array_type) = (array.py(), array.get_type());
+    // Our own tensors name a stream where they are made.
+    if array_type.is(py.get_type::<Tensor>()) {
+        return Ok(None);
+    }
+    let capsule = answer(py, array_type.getattr_opt(intern!(py, "__dlpack_c_exchange_api__")))?.flatten();
+    let Some(newest) = capsule.as_ref().and_then(capsule::exchange_table) else { return Ok(None) };
+    // SAFETY: what a capsule of this name holds, which lives as long as the process.
+    let functions = unsafe { supported(newest) };
+    functions.map_or(Ok(None), |functions| functions.work_stream(py, device))
 }
 
 /// The functions that are used here, of the newest table in a chain that has our major version and all its functions.

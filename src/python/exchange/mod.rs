@@ -14,7 +14,7 @@ mod package;
 mod produce;
 mod read_only;
 
-pub(super) use consume::{Arrays, forget_tables};
+pub(super) use consume::{Arrays, forget_tables, work_stream};
 pub(super) use namespaces::namespace;
 pub use package::{PackageObject, into_package};
 pub(super) use package::{connect, is_package_tensor, serve};

@@ -8,10 +8,13 @@ use pyo3::intern;
 use pyo3::prelude::*;
 
 use crate::dtype::DType;
+use crate::ffi::dlpack::DLDeviceType;
 use crate::plan::not_allowed;
 use crate::python::answers::answer;
+use crate::python::exchange::work_stream;
 use crate::python::tensor_input::dlpack_as_it_is;
 use crate::spec::{CopyMode, Dims};
+use crate::stream_order::Wait;
 use crate::tensor::{Output, Tensor, TensorParts};
 
 /// Calls `work` with the memory of a writable tensor in host memory.
@@ -48,7 +51,19 @@ pub(in crate::python) fn with_output<R>(
     // SAFETY: the tensor keeps the memory alive. That nobody else uses it meanwhile is what a caller who passes `out=` says, as
     // with every library that has one: we hold no slice of it, and its other users are Python code.
     let mut out = unsafe { Output::from_tensor(&tensor) }?;
-    work(&mut out)
+    let written = work(&mut out)?;
+    behind_ours(object, &tensor)?;
+    Ok(written)
+}
+
+/// Has the stream that the library of `out` works on wait until our stream has written the memory.
+fn behind_ours(object: &Bound<'_, PyAny>, tensor: &Tensor) -> PyResult<()> {
+    let device = tensor.device();
+    let Some(readiness) = tensor.readiness().filter(|_| device.device_type() == DLDeviceType::CUDA) else {
+        return Ok(());
+    };
+    let Some(stream) = work_stream(object, device)? else { return Ok(()) };
+    Ok(readiness.wait_on_stream(device, stream, Wait::OutputTaken)?)
 }
 
 /// Whether an object of another library's speaks DLPack.

@@ -134,4 +134,5 @@ def _address(function: Any) -> int | None:
 _TABLE = Table(
     1, 3, None, _address(_allocate), _address(_from_object), _address(_to_object), None, _address(_current_work_stream)
 )
-Array.__dlpack_c_exchange_api__ = producers.new_capsule(ctypes.addressof(_TABLE), b"dlpack_exchange_api")  # type: ignore[attr-defined]
+TABLE = producers.new_capsule(ctypes.addressof(_TABLE), b"dlpack_exchange_api")
+Array.__dlpack_c_exchange_api__ = TABLE  # type: ignore[attr-defined]

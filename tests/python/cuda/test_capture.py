@@ -307,3 +307,40 @@ def test_memory_of_a_captured_stream_comes_back(pool: fakes.Pool, end: str, bloc
             tensors.clear()
     tensors.clear()
     assert driver.soon(lambda: pool.freed == before + 2)
+
+
+class WithTable(fakes.Torch):
+    """A tensor whose type has an exchange table, which names the stream that the library works on."""
+
+    __dlpack_c_exchange_api__ = exchange.TABLE
+
+
+class TestProducersOnTheCapturedStream:
+    """A producer makes the stream that we name wait for its own."""
+
+    def test_with_a_table_it_is_not_asked(self, pool: fakes.Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+        captured = driver.Stream()
+        source = WithTable(pool, VALUES, stream=captured.handle)
+        monkeypatch.setattr(exchange.Array, "stream", captured.handle)
+        driver.settle()
+        refused = pytest.raises(BufferError, match="is being captured, and the library of the tensor works on it")
+        with driver.capture(captured.handle):
+            for _ in range(2):
+                with refused:
+                    ad.from_dlpack(source)
+        assert not source.calls
+        assert host(ad.from_dlpack(source)) == VALUES.tolist()
+
+    def test_without_a_table_its_stream_is_left_to_the_graph(self, pool: fakes.Pool) -> None:
+        captured = driver.Stream()
+        source = fakes.Torch(pool, VALUES, stream=captured.handle)
+        other = fakes.Torch(pool, VALUES, stream=driver.LEGACY)
+        driver.settle()
+        refused = pytest.raises(BufferError, match="is being captured, and the library of the tensor works on it")
+        with driver.capture(captured.handle):
+            for _ in range(2):
+                with refused:
+                    ad.from_dlpack(source)
+                # Another stream of ours, which is in no graph.
+                ad.from_dlpack(other)
+        assert host(ad.from_dlpack(source)) == VALUES.tolist()

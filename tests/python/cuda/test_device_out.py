@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import arrow_dlpack as ad
 import driver
+import exchange
 import fakes
 import numpy as np
 import producers
@@ -247,3 +249,26 @@ def test_out_is_kept_until_it_was_written(pool: fakes.Pool) -> None:
     driver.open_gate(gate)
     drain()
     assert pool.freed == 1
+
+
+class WithTable(Kept):
+    """One whose library names the stream that it works on."""
+
+    __dlpack_c_exchange_api__ = exchange.TABLE
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_the_librarys_stream_waits(pool: fakes.Pool, host_waits: Any, monkeypatch: Any, named: bool) -> None:
+    """What the library queues next finds what was written."""
+    array = ad.from_arrow(DeviceArray(pa.array([1, 2, 3, 4])).give())
+    ours, theirs = driver.Stream(), driver.Stream()
+    monkeypatch.setattr(exchange.Array, "stream", theirs.handle)
+    target = WithTable(pool, np.zeros(4, "i8"), stream=theirs.handle)
+    waits = host_waits()
+    gate = driver.gate(ours.handle if named else driver.LEGACY)
+    with ad.stream(ours) if named else nullcontext():
+        ad.to_tensor(array, out=target)
+    assert (waits.ours, waits.drivers) == (0, 0)
+    driver.open_gate(gate)
+    assert driver.read(target.address, 32, theirs.handle) == np.array([1, 2, 3, 4]).tobytes()
+    driver.drain()
