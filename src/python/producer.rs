@@ -30,7 +30,9 @@ use crate::tensor::Tensor;
 /// # Errors
 /// What the producer raises, or what is wrong with its tensor.
 pub(super) fn ask(object: &Bound<'_, PyAny>, device: Option<Device>, copy: CopyMode) -> PyResult<Option<Tensor>> {
-    let Some(method) = object.getattr_opt(intern!(object.py(), "__dlpack__"))? else {
+    // A class that speaks no DLPack, of a base that does, says so by None.
+    let Some(method) = object.getattr_opt(intern!(object.py(), "__dlpack__"))?.filter(|method| !method.is_none())
+    else {
         return of_cuda_array_interface(object);
     };
     let advertised = advertised_device(object)?;
@@ -164,12 +166,16 @@ impl DlpackCall {
         let version = VERSION.get_or_try_init(py, || known.into_pyobject(py).map(Bound::unbind))?;
         keywords.set_item(intern!(py, "max_version"), version)?;
         let mut outcome = call(method, (), Some(&keywords));
-        // Newest keyword first: `copy` and `dl_device` came after `max_version`, which came after `stream`.
+        // Newest keyword first: `copy` and `dl_device` came after `max_version`, which came after `stream`. An error of a class
+        // of its own is none about keywords.
         for keyword in [intern!(py, "copy"), intern!(py, "dl_device"), intern!(py, "max_version"), stream] {
-            let refused = outcome.as_ref().is_err_and(|error| error.is_instance_of::<PyTypeError>(py));
-            if refused && keywords.contains(keyword)? {
+            if let Err(refused) = &outcome
+                && refused.get_type(py).is(py.get_type::<PyTypeError>())
+                && keywords.contains(keyword)?
+            {
                 keywords.del_item(keyword)?;
-                outcome = call(method, (), Some(&keywords));
+                let refused = refused.clone_ref(py);
+                outcome = call(method, (), Some(&keywords)).inspect_err(|error| error.set_cause(py, Some(refused)));
             }
         }
         let has_waited = keywords.contains(stream)?;

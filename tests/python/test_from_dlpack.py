@@ -3,6 +3,7 @@
 import arrow_dlpack as ad
 import numpy as np
 import producers
+import pyarrow as pa
 import pytest
 from producers import IS_COPIED, READ_ONLY, DLPack
 from support import address
@@ -98,6 +99,51 @@ def test_a_type_error_to_the_end_is_the_producers():
 
     with pytest.raises(TypeError, match="no tensor in here"):
         ad.from_dlpack(Fails(), copy=False)
+
+
+class RefusedError(TypeError):
+    """Of a library's own, such as pyarrow's `ArrowTypeError`."""
+
+
+def test_a_type_error_of_a_class_of_its_own_is_not_about_keywords():
+    calls = []
+
+    class Refusing:
+        def __dlpack__(self, **keywords):
+            calls.append(keywords)
+            raise RefusedError("no nulls")
+
+    with pytest.raises(RefusedError, match="no nulls"):
+        ad.from_dlpack(Refusing())
+    assert calls == [VERSION]
+
+
+def test_an_error_of_the_retry_has_the_first_as_its_cause():
+    class Refusing:
+        def __dlpack__(self, **keywords):
+            if keywords:
+                raise TypeError("no quantized tensors")
+            raise RuntimeError("no old capsules")
+
+    with pytest.raises(RuntimeError, match="no old capsules") as raised:
+        ad.from_dlpack(Refusing())
+    assert str(raised.value.__cause__) == "no quantized tensors"
+
+
+def test_a_class_may_say_by_none_that_it_has_no_protocol():
+    class Silent(np.ndarray):
+        __dlpack__ = None
+
+    with pytest.raises(TypeError, match="__dlpack__"):
+        ad.from_dlpack(np.arange(3).view(Silent))
+
+    class OnHost:
+        __arrow_c_device_array__ = None
+
+        def __arrow_c_array__(self, requested_schema=None):
+            return pa.array([1, 2]).__arrow_c_array__(requested_schema)
+
+    assert pa.array(ad.from_arrow(OnHost())).to_pylist() == [1, 2]
 
 
 def test_the_one_cpu_needs_no_ordinal():

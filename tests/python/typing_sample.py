@@ -57,6 +57,9 @@ def is_a_matrix(batch: ad.RecordBatch, matrix: np.ndarray) -> None:
 
 def loads(table: ad.RecordBatch, stream: ad.ArrayStream) -> None:
     assert_type(ad.Loader(table, batch_size=4), ad.Loader[ad.Tensor])
+    ad.Loader(table, batch_size=4, columns={"r": ad.ragged("a"), "z": "b"}, categories={"b": ["x"]}, unknown=0)
+    ad.to_tensors(table, columns={"r": ad.ragged("a"), "z": "b"}, categories={"b": ["x"]}, unknown=0)
+    ad.explain(table, columns={"r": ad.ragged("a"), "z": "b"}, categories={"b": ["x"]})
     ad.Loader(sources=[table], lanes=2, batch_size=4, worker=(0, 2))
     ad.Loader(table, batch_size=4, worker=1)  # type: ignore[call-overload]
     groups = ad.Loader(

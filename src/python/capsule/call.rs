@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::ptr::null_mut;
 
 use pyo3::BoundObject as _;
-use pyo3::exceptions::PyAttributeError;
+use pyo3::exceptions::{PyAttributeError, PyTypeError};
 use pyo3::ffi::PyObject;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -82,7 +82,8 @@ pub(in crate::python) fn call_method<'py>(
     call(&object.getattr(name)?, arguments, None)
 }
 
-/// Calls a method without arguments and without making a bound method first; `None` where the object has none.
+/// Calls a method without arguments and without making a bound method first; `None` where the object has none, or says by None
+/// that it has none.
 ///
 /// # Errors
 /// What the method raises.
@@ -99,6 +100,7 @@ pub(in crate::python) fn call_if_present<'py>(
     match unsafe { Bound::from_owned_ptr_or_err(py, result) } {
         Ok(result) => Ok(Some(result)),
         Err(error) if error.is_instance_of::<PyAttributeError>(py) && !object.hasattr(name)? => Ok(None),
+        Err(error) if error.is_instance_of::<PyTypeError>(py) && object.getattr(name)?.is_none() => Ok(None),
         Err(error) => Err(unhidden(object, error)),
     }
 }
