@@ -1,8 +1,9 @@
 //! Asks DLPack producers for their tensors, in an order that makes them safe to use.
 //!
-//! We name an idle stream of ours to a CUDA producer, with its device current, and the producer makes that stream wait
-//! for its work. An event recorded there afterwards tells when the tensor is written. So a slow producer delays no
-//! other import, and the host never waits.
+//! We name the stream that the producer's library works on to a CUDA producer, with its device current, if the library has an
+//! exchange table, and nothing has to wait. Else we name an idle stream of ours, and the producer makes that one wait for its
+//! work, so that a slow producer delays no other import. An event recorded there afterwards tells when the tensor is written,
+//! and the host never waits.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
@@ -14,12 +15,12 @@ use super::answers::{answer, text};
 use super::capsule::{call, call_if_present, tensor_from_capsule};
 use super::exchange::work_stream;
 use super::tensor::of_cuda_array_interface;
-use crate::cuda::{PooledStream, Stream, is_cuda};
+use crate::cuda::{Current, PooledStream, Stream, is_cuda};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind};
 use crate::ffi::dlpack::{DLDeviceType, DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION};
 use crate::spec::CopyMode;
-use crate::stream_order::{self, Wait, refuse_capture};
+use crate::stream_order::{self, Readiness, Wait, refuse_capture};
 use crate::tensor::Tensor;
 
 /// The tensor of an object with `__dlpack__`, or, without that, with `__cuda_array_interface__`; `None` without either.
@@ -60,38 +61,57 @@ fn on_stream(
     advertised: Device,
     copy: CopyMode,
 ) -> PyResult<Tensor> {
-    const WHY: &str = "the library of the tensor works on it";
     // PyTorch exports from the current device alone.
     let current = stream_order::enter(advertised)?;
     let works_on = work_stream(object, advertised)?;
-    // A stream of ours that waits for one under capture becomes a part of the graph, which cannot end without it.
-    if let Some(stream) = works_on.filter(|stream| !stream.is_default()) {
-        refuse_capture(&current, stream, WHY)?;
+    let is_own = |stream: &Stream| current.device().knows(*stream) || current.require_own(*stream).is_ok();
+    if let Some(stream) = works_on.filter(|stream| !stream.is_default() && is_own(stream)) {
+        // Nothing has to wait: the library's own stream, which is not drawn into a graph by that.
+        let (capsule, has_waited) = DlpackCall { stream: Some(stream), transfer: None, copy }.make(method)?;
+        let stream = if has_waited { stream } else { Stream::LEGACY };
+        return ordered(&current, &capsule, advertised, |readiness| behind_others(readiness, &current, stream));
     }
     let stream = PooledStream::idle(&current).map_err(Error::from)?;
-    let call = DlpackCall { stream: Some(stream.stream()), transfer: None, copy };
-    let made = call.make(method);
+    let made = DlpackCall { stream: Some(stream.stream()), transfer: None, copy }.make(method);
+    // A stream of ours that waits for one under capture becomes a part of the graph.
     if works_on.is_none()
-        && let Err(error) = refuse_capture(&current, stream.stream(), WHY)
+        && let Err(error) = refuse_capture(&current, stream.stream(), "the library of the tensor works on it")
     {
         stream.leave_to_graph();
         return Err(error.into());
     }
     let (capsule, has_waited) = made?;
-    let tensor = tensor_from_capsule(&capsule)?;
+    ordered(&current, &capsule, advertised, |readiness| {
+        if has_waited {
+            readiness.written_behind(&current, stream.stream(), Wait::DlpackImport)
+        } else {
+            behind_others(readiness, &current, Stream::LEGACY)
+        }
+    })
+}
+
+/// Orders memory behind another library's stream: without one that was named, behind the legacy default one.
+fn behind_others(readiness: &Readiness, current: &Current, stream: Stream) -> crate::error::Result<()> {
+    let wait = if stream == Stream::LEGACY { Wait::DlpackDefault } else { Wait::DlpackImport };
+    readiness.written_behind_others(current, stream, wait)
+}
+
+/// The tensor of a capsule, ordered by `order`.
+fn ordered(
+    current: &Current,
+    capsule: &Bound<'_, PyAny>,
+    advertised: Device,
+    order: impl FnOnce(&Readiness) -> crate::error::Result<()>,
+) -> PyResult<Tensor> {
+    let tensor = tensor_from_capsule(capsule)?;
     let Some(readiness) = tensor.readiness() else { return Ok(tensor) };
     let found = tensor.device();
     if !is_cuda(found) || found.device_type() == DLDeviceType::CUDA && found.id() != advertised.id() {
         let reason = format!("__dlpack_device__ says {advertised}, and the capsule {found}");
         return Err(Error::new(ErrorKind::Device, reason).into());
     }
-    // Without a stream the legacy default one is meant.
-    if has_waited {
-        readiness.written_behind(&current, stream.stream(), Wait::DlpackImport)?;
-    } else {
-        readiness.written_behind_others(&current, Stream::LEGACY, Wait::DlpackDefault)?;
-    }
-    tensor.check_memory(&current)?;
+    order(readiness)?;
+    tensor.check_memory(current)?;
     Ok(tensor)
 }
 

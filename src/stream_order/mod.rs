@@ -98,6 +98,8 @@ struct Use {
     stream: Option<Stream>,
     /// `None` if the stream was being captured.
     event: Option<Event>,
+    /// The device on whose legacy default stream the event was recorded, and on no other: a later one stands for it, too.
+    legacy_of: Option<i32>,
     wait: Wait,
 }
 

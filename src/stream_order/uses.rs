@@ -28,7 +28,12 @@ impl Readiness {
         if self.0.parts.is_empty() && stream != Stream::PER_THREAD {
             let mut uses = self.0.uses.lock().unwrap_or_else(PoisonError::into_inner);
             if !uses.iter().any(|used| used.stream == Some(stream)) {
-                uses.push(Use { stream: Some(stream), event: None, wait: Wait::ReleaseBehindRecorded });
+                uses.push(Use {
+                    stream: Some(stream),
+                    event: None,
+                    legacy_of: None,
+                    wait: Wait::ReleaseBehindRecorded,
+                });
             }
         }
         self.0.parts.iter().for_each(|part| part.record_captured(stream));
@@ -83,10 +88,15 @@ impl Readiness {
         if self.0.parts.is_empty() {
             let event = Event::record(current, stream)?;
             let mut uses = self.0.uses.lock().unwrap_or_else(PoisonError::into_inner);
-            // Drops completed events, so that memory that is read often does not collect them.
+            let legacy_of = (stream == Stream::LEGACY).then(|| current.device().ordinal());
+            let is_before = |used: &Use| legacy_of.is_some() && used.legacy_of == legacy_of && used.wait == wait;
+            // Drops completed events, so that memory that is read often does not collect them, and asks for no more than it has to.
             let is_done = |used: &Use| used.event.as_ref().is_none_or(|event| event.is_complete(current) == Ok(true));
-            uses.retain(|used| if used.stream.is_some() { used.stream != again } else { !is_done(used) });
-            uses.push(Use { stream: again, event: Some(event), wait });
+            uses.retain(|used| match used.stream {
+                Some(_) => used.stream != again,
+                None => !is_before(used) && !is_done(used),
+            });
+            uses.push(Use { stream: again, event: Some(event), legacy_of, wait });
         }
         self.0.parts.iter().try_for_each(|part| part.record_use(current, stream, again, wait))
     }

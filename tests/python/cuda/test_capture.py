@@ -318,17 +318,18 @@ class WithTable(fakes.Torch):
 class TestProducersOnTheCapturedStream:
     """A producer makes the stream that we name wait for its own."""
 
-    def test_with_a_table_it_is_not_asked(self, pool: fakes.Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_with_a_table_its_own_stream_is_named(self, pool: fakes.Pool, monkeypatch: pytest.MonkeyPatch) -> None:
         captured = driver.Stream()
         source = WithTable(pool, VALUES, stream=captured.handle)
         monkeypatch.setattr(exchange.Array, "stream", captured.handle)
         driver.settle()
-        refused = pytest.raises(BufferError, match="is being captured, and the library of the tensor works on it")
         with driver.capture(captured.handle):
             for _ in range(2):
-                with refused:
+                with pytest.raises(
+                    BufferError, match="is being captured, and an event on it would be a part of the graph"
+                ):
                     ad.from_dlpack(source)
-        assert not source.calls
+        assert [call["stream"] for call in source.calls] == [captured.handle] * 2
         assert host(ad.from_dlpack(source)) == VALUES.tolist()
 
     def test_without_a_table_its_stream_is_left_to_the_graph(self, pool: fakes.Pool) -> None:
