@@ -38,8 +38,8 @@ class WithTable(fakes.Torch):
 def test_a_round_trip_makes_at_most_8_calls(
     pool: fakes.Pool, waiting: int, by_arrow: bool, table: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """torch -> ad -> torch, in a thread whose context is current, as a library's is. Memory of others waits. Without a table
-    one more call asks whether our stream was drawn into a graph."""
+    """torch -> ad -> torch, in a thread whose context is current, as a library's is. Memory of others waits. Without a
+    table one more call asks whether our stream was drawn into a graph."""
     busy, consumer, writer = driver.Stream(), driver.Stream(), driver.Stream()
     monkeypatch.setattr(exchange.Array, "stream", writer.handle)
     most = 8 if table else 9
