@@ -1,12 +1,12 @@
-//! Whether the parts of one source have one schema.
+//! Whether the parts of one source have one schema, and which fields of two types hold the same values.
 
 use arrow_schema::extension::{EXTENSION_TYPE_METADATA_KEY, EXTENSION_TYPE_NAME_KEY};
-use arrow_schema::{DataType, Field, FieldRef};
+use arrow_schema::{DataType, Field, FieldRef, Fields, UnionFields};
 
 use super::check::same_layout;
 
 /// Returns what a part of a source has, and what the first part has instead; `None` if both have the same columns, which may
-/// differ in nullability.
+/// differ in nullability, and in what they call the items of lists and the entries of maps.
 pub(crate) fn difference(found: &FieldRef, first: &FieldRef) -> Option<(String, String)> {
     match (found.data_type(), first.data_type()) {
         (DataType::Struct(found), DataType::Struct(first)) => {
@@ -24,16 +24,93 @@ pub(crate) fn difference(found: &FieldRef, first: &FieldRef) -> Option<(String, 
 
 /// Whether two columns have one type, whatever they are called.
 fn is_same(one: &Field, other: &Field) -> bool {
+    same_layout(one.data_type(), other.data_type()) && same_meaning(one, other)
+}
+
+/// Whether two columns of one layout have the same extension types and names of fields at all levels.
+fn same_meaning(one: &Field, other: &Field) -> bool {
     let extension = |field: &Field| {
         let of = |key| field.metadata().get(key).cloned();
         (of(EXTENSION_TYPE_NAME_KEY), of(EXTENSION_TYPE_METADATA_KEY))
     };
-    same_layout(one.data_type(), other.data_type()) && extension(one) == extension(other)
+    extension(one) == extension(other)
+        && match counterparts(one.data_type(), other.data_type()) {
+            Counterparts::Pairs(pairs) => pairs.iter().all(|(one, other)| same_meaning(one, other)),
+            Counterparts::OtherNames(_, _) => false,
+        }
 }
 
 fn type_of(field: &Field) -> String {
     match field.extension_type_name() {
         Some(name) => format!("{name} ({})", field.data_type()),
         None => field.data_type().to_string(),
+    }
+}
+
+/// The fields below two types that a conversion between them matches by position.
+pub(crate) enum Counterparts<'a> {
+    /// The fields, in pairs.
+    Pairs(Vec<(&'a FieldRef, &'a FieldRef)>),
+    /// The names of both types' fields, which differ in number, name, order or type id: a match by position would be wrong.
+    OtherNames(Vec<String>, Vec<String>),
+}
+
+/// Returns the fields below two types that hold the same values: struct and union fields, the items of lists, the keys and
+/// values of maps, whose names mean nothing, and the values of runs. Looks through dictionaries, and through runs and lists that
+/// only one of the types has, as casts do.
+pub(crate) fn counterparts<'a>(one: &'a DataType, other: &'a DataType) -> Counterparts<'a> {
+    match (one, other) {
+        (DataType::Dictionary(_, one), other) => counterparts(one, other),
+        (one, DataType::Dictionary(_, other)) => counterparts(one, other),
+        (DataType::RunEndEncoded(_, one), DataType::RunEndEncoded(_, other)) => Counterparts::Pairs(vec![(one, other)]),
+        (DataType::RunEndEncoded(_, one), other) => counterparts(one.data_type(), other),
+        (one, DataType::RunEndEncoded(_, other)) => counterparts(one, other.data_type()),
+        (DataType::Struct(one), DataType::Struct(other)) => matched(struct_names(one), struct_names(other), one, other),
+        (DataType::Union(one, _), DataType::Union(other, _)) => {
+            let fields = |union: &'a UnionFields| union.iter().map(|(_, field)| field);
+            matched(union_names(one), union_names(other), fields(one), fields(other))
+        }
+        (DataType::Map(one, _), DataType::Map(other, _)) => match (one.data_type(), other.data_type()) {
+            (DataType::Struct(one), DataType::Struct(other)) => Counterparts::Pairs(one.iter().zip(other).collect()),
+            (one, other) => counterparts(one, other),
+        },
+        _ => match (item(one), item(other)) {
+            (Some(one), Some(other)) => Counterparts::Pairs(vec![(one, other)]),
+            (Some(one), None) => counterparts(one.data_type(), other),
+            (None, Some(other)) => counterparts(one, other.data_type()),
+            (None, None) => Counterparts::Pairs(Vec::new()),
+        },
+    }
+}
+
+fn matched<'a>(
+    names: Vec<String>,
+    others: Vec<String>,
+    one: impl IntoIterator<Item = &'a FieldRef>,
+    other: impl IntoIterator<Item = &'a FieldRef>,
+) -> Counterparts<'a> {
+    if names != others {
+        return Counterparts::OtherNames(names, others);
+    }
+    Counterparts::Pairs(one.into_iter().zip(other).collect())
+}
+
+fn struct_names(fields: &Fields) -> Vec<String> {
+    fields.iter().map(|field| field.name().clone()).collect()
+}
+
+fn union_names(fields: &UnionFields) -> Vec<String> {
+    fields.iter().map(|(id, field)| format!("{id}: {}", field.name())).collect()
+}
+
+/// Returns the items of a list type.
+fn item(data_type: &DataType) -> Option<&FieldRef> {
+    match data_type {
+        DataType::List(item)
+        | DataType::LargeList(item)
+        | DataType::FixedSizeList(item, _)
+        | DataType::ListView(item)
+        | DataType::LargeListView(item) => Some(item),
+        _ => None,
     }
 }

@@ -34,6 +34,7 @@ mod pad;
 mod range_bytes;
 mod repeat;
 mod request;
+mod request_types;
 mod rounds;
 mod row_block;
 #[cfg(feature = "python")]

@@ -13,12 +13,12 @@ use arrow_schema::{ArrowError, DataType, Field, FieldRef};
 
 use super::bitmap::bits_of_bools;
 use super::budget::{require_cast, require_nulls};
+use super::request_types::{check_extensions, check_names};
 use super::rounds::{LOOK_UP, in_rounds, look_for_signals};
 use crate::arrow::{DeviceArray, counts_in, same_layout};
 use crate::copy_log::{self, Copied};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Remedy, Result, catch_panic};
-use crate::spec::FixedShapeTensor;
 
 /// The array under `requested`, a field of another type, name or nullability. Where only names, metadata or nullability
 /// differ, the memory is shared; else the values are cast, and cast back to see that each one survives.
@@ -110,58 +110,6 @@ fn check_cast(from: &DataType, to: &DataType) -> Result<()> {
     }
     Err(Error::new(ErrorKind::Cast, format!("{from} as {to}: no cast exists"))
         .remedy_is("request the type that the data has, or convert it first"))
-}
-
-/// Struct fields are matched by position and must agree by name; list items may be called anything.
-fn check_names(own: &DataType, requested: &DataType) -> Result<()> {
-    if let (DataType::Struct(own), DataType::Struct(requested)) = (own, requested) {
-        let names = |fields: &arrow_schema::Fields| fields.iter().map(|field| field.name().clone()).collect::<Vec<_>>();
-        if names(own) != names(requested) {
-            return Err(Error::new(
-                ErrorKind::Cast,
-                format!("requested_schema has the fields {:?}, and the data has {:?}", names(requested), names(own)),
-            )
-            .remedy_is("request fields of the data's own names, in their order"));
-        }
-        for (own, requested) in own.iter().zip(requested) {
-            check_names(own.data_type(), requested.data_type()).map_err(|error| error.in_column(requested.name()))?;
-        }
-    }
-    match (item(own), item(requested)) {
-        (Some(own), Some(requested)) => check_names(own.data_type(), requested.data_type()),
-        _ => Ok(()),
-    }
-}
-
-/// Refuses another extension type over the same storage, and tensors whose elements would stand elsewhere: the storage
-/// is given as it is, and its order means nothing without the type.
-fn check_extensions(own: &Field, requested: &Field) -> Result<()> {
-    let refused = |reason: String| Error::new(ErrorKind::Cast, reason).remedy_is("request the type that the data has");
-    // Metadata that nobody can read says nothing of an order.
-    let tensor = FixedShapeTensor::of(own).unwrap_or(None);
-    match (&tensor, FixedShapeTensor::of(requested)?) {
-        (Some(tensor), Some(requested)) if !tensor.orders_as(&requested)? => {
-            return Err(refused("a tensor of another shape or permutation".to_owned()));
-        }
-        (Some(tensor), None) if !tensor.is_row_major() => {
-            return Err(refused("a tensor's permutation cannot be told without its extension type".to_owned()));
-        }
-        _ => {}
-    }
-    if let (Some(own), Some(requested)) = (own.extension_type_name(), requested.extension_type_name())
-        && own != requested
-    {
-        return Err(refused(format!("{own} as {requested}: no conversion exists")));
-    }
-    if let (DataType::Struct(own), DataType::Struct(requested)) = (own.data_type(), requested.data_type()) {
-        for (own, requested) in own.iter().zip(requested) {
-            check_extensions(own, requested).map_err(|error| error.in_column(requested.name()))?;
-        }
-    }
-    match (item(own.data_type()), item(requested.data_type())) {
-        (Some(own), Some(requested)) => check_extensions(own, requested),
-        _ => Ok(()),
-    }
 }
 
 /// The items of a list type.
