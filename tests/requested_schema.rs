@@ -20,7 +20,7 @@ use arrow_array::{
     UInt8Array, UInt64Array,
 };
 use arrow_dlpack::{CopyLog, DeviceArray, ErrorKind, Result, check_request, request_field};
-use arrow_schema::{DataType, Field, FieldRef, TimeUnit, UnionFields, UnionMode};
+use arrow_schema::{DataType, Field, FieldRef, TimeUnit};
 use support::arrow::{extension, field, list, shared};
 
 fn required(name: &str, data_type: DataType) -> FieldRef {
@@ -361,61 +361,4 @@ fn names_inside_lists_of_structs_must_agree_too() {
     assert!(request(&lists, &field("x", requested("a"))).is_ok());
     let error = request(&lists, &field("x", requested("b"))).unwrap_err();
     assert!(error.reason().contains("requested_schema has the fields"), "{error}");
-}
-
-#[test]
-fn names_below_any_type_must_agree() {
-    let pair = |names: [&str; 2]| DataType::Struct(names.map(|name| field(name, DataType::Int64)).into());
-    let entries = |value| [required("key", DataType::Utf8), field("value", value)];
-    let union = |names: [&str; 2]| {
-        let fields = names.map(|name| Field::new(name, DataType::Int64, true));
-        DataType::Union(UnionFields::try_new([0, 1], fields).unwrap(), UnionMode::Sparse)
-    };
-    let nest: [fn(DataType) -> DataType; 3] = [
-        |inner| DataType::RunEndEncoded(required("run_ends", DataType::Int32), field("values", inner)),
-        |inner| DataType::Dictionary(Box::new(DataType::Int8), Box::new(inner)),
-        |inner| DataType::FixedSizeList(field("item", inner), 1),
-    ];
-    let map = |value| DataType::Map(required("entries", DataType::Struct(entries(value).into())), false);
-    for (own, other) in [
-        (pair(["x", "y"]), pair(["y", "x"])),
-        (map(pair(["x", "y"])), map(pair(["y", "x"]))),
-        (union(["x", "y"]), union(["y", "x"])),
-    ] {
-        for nest in nest {
-            // Also where one of the types has no runs, codes or lists, which a cast adds or takes away.
-            for (own, other) in [(nest(own.clone()), other.clone()), (own.clone(), nest(other.clone()))] {
-                let error = check_request(&field("x", own), &field("x", other)).unwrap_err();
-                assert!(error.reason().contains("requested_schema has the fields"), "{error}");
-            }
-            let (own, other) = (nest(own.clone()), nest(other.clone()));
-            let error = check_request(&field("x", own), &field("x", other)).unwrap_err();
-            assert!(error.reason().contains("requested_schema has the fields"), "{error}");
-        }
-    }
-}
-
-#[test]
-fn extension_types_are_compared_below_any_type() {
-    let item = |metadata: &str| extension(&field("x", list(DataType::Int8, 6)), "arrow.fixed_shape_tensor", metadata);
-    let (own, other) = (item(r#"{"shape":[2,3]}"#), item(r#"{"shape":[2,3],"permutation":[1,0]}"#));
-    let runs = |values: &FieldRef| DataType::RunEndEncoded(required("run_ends", DataType::Int32), values.clone());
-    let map = |value: &FieldRef| {
-        let entries = DataType::Struct([required("key", DataType::Utf8), value.clone()].into());
-        DataType::Map(required("entries", entries), false)
-    };
-    let union =
-        |value: &FieldRef| DataType::Union(UnionFields::try_new([0], [value.clone()]).unwrap(), UnionMode::Dense);
-    let codes = |value: &FieldRef| {
-        DataType::Dictionary(Box::new(DataType::Int8), Box::new(DataType::Struct([value.clone()].into())))
-    };
-    let types: [&dyn Fn(&FieldRef) -> DataType; 4] = [&runs, &map, &union, &codes];
-    for nest in types {
-        check_request(&field("y", nest(&own)), &field("y", nest(&own))).unwrap();
-        let error = check_request(&field("y", nest(&own)), &field("y", nest(&other))).unwrap_err();
-        assert!(error.reason().contains("another shape or permutation"), "{error}");
-    }
-    for (own, other) in [(field("y", runs(&own)), other.clone()), (own.clone(), field("y", runs(&other)))] {
-        assert!(check_request(&own, &other).is_err(), "a cast of runs");
-    }
 }

@@ -71,7 +71,11 @@ impl DeviceArray {
     pub(crate) fn may_have_nulls_of(&self, requested: &Field) -> Option<String> {
         let view = self.view();
         let inherited = !view.inherited.is_empty() && !requested.is_nullable();
-        if inherited { Some(requested.name().clone()) } else { may_have_nulls(self.field(), view.array, requested) }
+        if inherited {
+            Some(requested.name().clone())
+        } else {
+            may_have_nulls(self.field(), view.array, requested, false)
+        }
     }
 
     /// Returns the offsets of lists or strings, one more than rows (none without rows), or the offsets and the lengths
@@ -142,21 +146,24 @@ impl DeviceArray {
     }
 }
 
-fn may_have_nulls(own: &Field, array: &ArrowArray, requested: &Field) -> Option<String> {
+/// `is_strict`: nulls of this field are nulls of one that forbids them.
+fn may_have_nulls(own: &Field, array: &ArrowArray, requested: &Field, is_strict: bool) -> Option<String> {
     let has_bitmap = || buffer(array, 0).is_some_and(|bits| !bits.is_null());
+    let has_own_nulls = has_validity(own.data_type());
     let may = match own.data_type() {
         DataType::Null => array.length > 0,
-        data_type if has_validity(data_type) => array.null_count != 0 && has_bitmap(),
-        // Their nulls are those of their children.
-        _ => false,
+        _ => has_own_nulls && array.null_count != 0 && has_bitmap(),
     };
-    if may && !requested.is_nullable() {
+    let is_strict = is_strict || !requested.is_nullable();
+    if may && is_strict {
         return Some(requested.name().clone());
     }
+    // The nulls of runs and unions are those of their children.
+    let is_strict = is_strict && !has_own_nulls;
     let (children, others) = (children_of(own.data_type()), children_of(requested.data_type()));
     children
         .iter()
         .zip(others)
         .enumerate()
-        .find_map(|(index, (own, requested))| may_have_nulls(own, child(array, index).ok()?, requested))
+        .find_map(|(index, (own, requested))| may_have_nulls(own, child(array, index).ok()?, requested, is_strict))
 }

@@ -22,6 +22,7 @@ mod encode;
 mod extend;
 mod fast_view;
 mod first_error;
+mod forbidden;
 mod gather;
 mod host_pass;
 mod join_rows;

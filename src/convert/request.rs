@@ -5,14 +5,13 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int8Type, UInt8Type};
-use arrow_array::{Array, ArrayRef, BooleanArray, make_array};
-use arrow_buffer::NullBuffer;
-use arrow_buffer::bit_chunk_iterator::BitChunks;
+use arrow_array::{Array, ArrayRef, BooleanArray};
 use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::{ArrowError, DataType, Field, FieldRef};
 
 use super::bitmap::bits_of_bools;
 use super::budget::{require_cast, require_nulls};
+use super::forbidden::{allows_nulls, first_null};
 use super::request_types::{check_extensions, check_names};
 use super::rounds::{LOOK_UP, in_rounds, look_for_signals};
 use crate::arrow::{DeviceArray, counts_in, same_layout};
@@ -110,18 +109,6 @@ fn check_cast(from: &DataType, to: &DataType) -> Result<()> {
     }
     Err(Error::new(ErrorKind::Cast, format!("{from} as {to}: no cast exists"))
         .remedy_is("request the type that the data has, or convert it first"))
-}
-
-/// The items of a list type.
-fn item(data_type: &DataType) -> Option<&FieldRef> {
-    match data_type {
-        DataType::List(item)
-        | DataType::LargeList(item)
-        | DataType::FixedSizeList(item, _)
-        | DataType::ListView(item)
-        | DataType::LargeListView(item) => Some(item),
-        _ => None,
-    }
 }
 
 fn cast(array: &DeviceArray, requested: &FieldRef) -> Result<DeviceArray> {
@@ -227,90 +214,11 @@ fn first_row(rows: usize, is_fine: impl Fn(usize, usize) -> bool) -> usize {
     start
 }
 
-/// Whether nulls are allowed wherever the type can have them.
-fn allows_nulls(field: &Field) -> bool {
-    field.is_nullable()
-        && match field.data_type() {
-            DataType::Struct(fields) => fields.iter().all(|field| allows_nulls(field)),
-            other => item(other).is_none_or(|item| allows_nulls(item)),
-        }
-}
-
 /// Refuses nulls where the requested field allows none.
 fn check_nulls(requested: &Field, array: &dyn Array) -> Result<()> {
-    let Some((column, row)) = first_null(requested, array, None) else { return Ok(()) };
+    let Some((column, row)) = first_null(requested, array) else { return Ok(()) };
     let error = Error::new(ErrorKind::Null, "a null, and the requested field is not nullable")
         .remedy_is("request a nullable field")
         .in_column(&column);
     Err(row.map_or(error.clone(), |row| error.at_row(row)))
-}
-
-/// Returns the first null that is not excused, looking at 64 at a time.
-fn first_forbidden(nulls: &NullBuffer, excused: Option<&NullBuffer>) -> Option<usize> {
-    let valid = nulls.inner().bit_chunks();
-    let excusing = excused.map(|excused| excused.inner().bit_chunks());
-    let mut seen = excusing.as_ref().map(BitChunks::iter_padded);
-    let forbidden = valid.iter_padded().enumerate().find_map(|(word, valid)| {
-        // A row that is null in `excused` is not seen.
-        let forbidden = !valid & seen.as_mut().map_or(u64::MAX, |seen| seen.next().unwrap_or(0));
-        // Lossless: a word has 64 bits.
-        (forbidden != 0).then(|| word * 64 + forbidden.trailing_zeros() as usize)
-    });
-    // Bits behind the last row are zero.
-    forbidden.filter(|row| *row < nulls.len())
-}
-
-/// The first null that a field forbids: the field's name, and the row where it can be told. Rows that are null in
-/// `excused` lie in a null of an enclosing type, so that nobody sees them.
-#[allow(clippy::disallowed_methods, reason = "the caller has asked for the memory: require_nulls")]
-fn first_null(field: &Field, array: &dyn Array, excused: Option<&NullBuffer>) -> Option<(String, Option<usize>)> {
-    let nulls = array.logical_nulls();
-    if let (false, Some(nulls)) = (field.is_nullable(), &nulls)
-        && let Some(row) = first_forbidden(nulls, excused)
-    {
-        return Some((field.name().clone(), Some(row)));
-    }
-    let excused = NullBuffer::union(excused, nulls.as_ref());
-    match (field.data_type(), array.data_type()) {
-        (DataType::Struct(fields), DataType::Struct(_)) => {
-            let columns = fields.iter().zip(array.as_struct().columns());
-            columns.into_iter().find_map(|(field, column)| first_null(field, column.as_ref(), excused.as_ref()))
-        }
-        (DataType::FixedSizeList(item, _), DataType::FixedSizeList(_, size)) => {
-            let size = usize::try_from(*size).ok()?;
-            let excused = excused.map(|excused| excused.expand(size));
-            let values = array.as_fixed_size_list().values();
-            let (column, row) = first_null(item, values.as_ref(), excused.as_ref())?;
-            Some((column, row.and_then(|row| row.checked_div(size))))
-        }
-        // Other lists share their items with other slices: all of them count, and their rows are not told.
-        (own, _) => {
-            let values = array.to_data().child_data().first().map(|values| make_array(values.clone()))?;
-            first_null(item(own)?, values.as_ref(), None).map(|(column, _)| (column, None))
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_null_that_is_not_excused_is_found_word_by_word() {
-        for length in [1, 63, 64, 65, 200] {
-            for offset in [0, 3] {
-                for (first, second) in [(0, length - 1), (length / 2, length - 1), (length, length)] {
-                    let nulls = |at: &[usize]| {
-                        let bits = (0..length + offset).map(|bit| bit < offset || !at.contains(&(bit - offset)));
-                        bits.collect::<NullBuffer>().slice(offset, length)
-                    };
-                    let (own, excused) = (nulls(&[first, second]), nulls(&[first]));
-                    let expected = [first, second].into_iter().find(|row| *row < length);
-                    assert_eq!(first_forbidden(&own, None), expected);
-                    let unexcused = Some(second).filter(|row| *row != first && *row < length);
-                    assert_eq!(first_forbidden(&own, Some(&excused)), unexcused);
-                }
-            }
-        }
-    }
 }

@@ -100,3 +100,44 @@ def test_names_of_entries_mean_nothing():
         assert given["m"].to_pylist() == source.to_pylist()
     both = pa.table(ad.from_arrow([table(source), table(source.cast(other))]))
     assert both["m"].to_pylist() == 2 * source.to_pylist()
+
+
+def strict(data_type: pa.DataType) -> pa.DataType:
+    """The type, whose innermost fields are not nullable."""
+    if pa.types.is_map(data_type):
+        return pa.map_(data_type.key_type, pa.field("value", data_type.item_type, nullable=False))
+    if pa.types.is_union(data_type):
+        fields = [pa.field(f.name, f.type, nullable=False) for f in data_type]
+        return pa.union(fields, data_type.mode)
+    raise AssertionError(data_type)
+
+
+NULLS = {
+    "map": pa.array([[("k", 1)], [("l", None)]], pa.map_(pa.string(), pa.int64())),
+    "sparse union": union(pa.array([1, None]), "sparse"),
+    "dense union": union(pa.array([1, None]), "dense"),
+}
+
+
+@pytest.mark.parametrize("name", NULLS)
+def test_nulls_below_are_refused_where_a_field_is_not_nullable(name: str):
+    source = table(NULLS[name])
+    requested = pa.schema([("m", strict(NULLS[name].type))])
+    with pytest.raises(ad.NullError) as raised:
+        pa.record_batch(ad.from_arrow(source.to_batches()[0]), schema=requested)
+    assert raised.value.column == ("value" if name == "map" else "a")
+    assert raised.value.row == (None if name == "map" else 1)
+    with pytest.raises(OSError, match="not nullable"):
+        pa.table(ad.from_arrow(source), schema=requested)
+    # Another slot of a union may be null: no row shows it.
+    shown = pa.table({"m": NULLS[name].slice(0, 1) if name != "map" else NULLS[name].take(pa.array([0]))})
+    given = pa.table(ad.from_arrow(shown), schema=requested)
+    assert given.schema == requested
+    assert given.to_pylist() == shown.to_pylist()
+
+
+def test_nulls_that_no_row_of_a_union_shows_are_allowed():
+    children = [pa.array([1, None]), pa.array([None, 2])]
+    source = pa.UnionArray.from_sparse(pa.array([0, 1], pa.int8()), children, ["a", "b"])
+    given = pa.record_batch(ad.from_arrow(table(source).to_batches()[0]), schema=pa.schema([("m", strict(source.type))]))
+    assert given["m"].to_pylist() == [1, 2]

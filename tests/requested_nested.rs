@@ -1,0 +1,122 @@
+//! Are requests compared with types, and nulls found, below maps, runs, unions and dictionaries too?
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails is a test that fails")]
+
+mod support;
+
+use std::sync::Arc;
+
+use arrow_array::builder::{Int64Builder, MapBuilder, StringBuilder};
+use arrow_array::types::Int32Type;
+use arrow_array::{Array, ArrayRef, Int32Array, Int64Array, RunArray};
+use arrow_dlpack::{ErrorKind, Result, check_request, request_field};
+use arrow_schema::{DataType, Field, FieldRef, UnionFields, UnionMode};
+use support::arrow::{extension, field, list, shared};
+
+fn required(name: &str, data_type: DataType) -> FieldRef {
+    Arc::new(Field::new(name, data_type, false))
+}
+
+/// The array `x` under a requested field.
+fn request(array: &dyn Array, requested: &FieldRef) -> Result<ArrayRef> {
+    let own = field("x", array.data_type().clone());
+    let given = request_field(&shared(array, &own), requested)?.to_arrow()?;
+    assert_eq!(given.data_type(), requested.data_type());
+    Ok(given)
+}
+
+#[test]
+fn names_below_any_type_must_agree() {
+    let pair = |names: [&str; 2]| DataType::Struct(names.map(|name| field(name, DataType::Int64)).into());
+    let entries = |value| [required("key", DataType::Utf8), field("value", value)];
+    let union = |names: [&str; 2]| {
+        let fields = names.map(|name| Field::new(name, DataType::Int64, true));
+        DataType::Union(UnionFields::try_new([0, 1], fields).unwrap(), UnionMode::Sparse)
+    };
+    let nest: [fn(DataType) -> DataType; 3] = [
+        |inner| DataType::RunEndEncoded(required("run_ends", DataType::Int32), field("values", inner)),
+        |inner| DataType::Dictionary(Box::new(DataType::Int8), Box::new(inner)),
+        |inner| DataType::FixedSizeList(field("item", inner), 1),
+    ];
+    let map = |value| DataType::Map(required("entries", DataType::Struct(entries(value).into())), false);
+    for (own, other) in [
+        (pair(["x", "y"]), pair(["y", "x"])),
+        (map(pair(["x", "y"])), map(pair(["y", "x"]))),
+        (union(["x", "y"]), union(["y", "x"])),
+    ] {
+        for nest in nest {
+            // Also where one of the types has no runs, codes or lists, which a cast adds or takes away.
+            for (own, other) in [(nest(own.clone()), other.clone()), (own.clone(), nest(other.clone()))] {
+                let error = check_request(&field("x", own), &field("x", other)).unwrap_err();
+                assert!(error.reason().contains("requested_schema has the fields"), "{error}");
+            }
+            let (own, other) = (nest(own.clone()), nest(other.clone()));
+            let error = check_request(&field("x", own), &field("x", other)).unwrap_err();
+            assert!(error.reason().contains("requested_schema has the fields"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn extension_types_are_compared_below_any_type() {
+    let item = |metadata: &str| extension(&field("x", list(DataType::Int8, 6)), "arrow.fixed_shape_tensor", metadata);
+    let (own, other) = (item(r#"{"shape":[2,3]}"#), item(r#"{"shape":[2,3],"permutation":[1,0]}"#));
+    let runs = |values: &FieldRef| DataType::RunEndEncoded(required("run_ends", DataType::Int32), values.clone());
+    let map = |value: &FieldRef| {
+        let entries = DataType::Struct([required("key", DataType::Utf8), value.clone()].into());
+        DataType::Map(required("entries", entries), false)
+    };
+    let union =
+        |value: &FieldRef| DataType::Union(UnionFields::try_new([0], [value.clone()]).unwrap(), UnionMode::Dense);
+    let codes = |value: &FieldRef| {
+        DataType::Dictionary(Box::new(DataType::Int8), Box::new(DataType::Struct([value.clone()].into())))
+    };
+    let types: [&dyn Fn(&FieldRef) -> DataType; 4] = [&runs, &map, &union, &codes];
+    for nest in types {
+        check_request(&field("y", nest(&own)), &field("y", nest(&own))).unwrap();
+        let error = check_request(&field("y", nest(&own)), &field("y", nest(&other))).unwrap_err();
+        assert!(error.reason().contains("another shape or permutation"), "{error}");
+    }
+    for (own, other) in [(field("y", runs(&own)), other.clone()), (own.clone(), field("y", runs(&other)))] {
+        assert!(check_request(&own, &other).is_err(), "a cast of runs");
+    }
+}
+
+#[test]
+fn nulls_of_runs_are_nulls_of_their_rows() {
+    let values = Int64Array::from(vec![Some(1), None, Some(3)]);
+    let runs = RunArray::<Int32Type>::try_new(&Int32Array::from(vec![2, 3, 5]), &values).unwrap();
+    let strict = |data_type| {
+        field("y", DataType::RunEndEncoded(required("run_ends", DataType::Int32), required("values", data_type)))
+    };
+    for data_type in [DataType::Int64, DataType::Int32] {
+        let error = request(&runs, &strict(data_type.clone())).unwrap_err();
+        assert_eq!((error.kind(), error.column(), error.row()), (ErrorKind::Null, Some("values"), Some(2)), "{error}");
+        // The null is outside of a slice. Casts of arrow-rs make all values nullable.
+        if data_type == DataType::Int64 {
+            assert_eq!(request(&runs.slice(3, 2), &strict(data_type)).unwrap().len(), 2);
+        }
+    }
+    let error = request(&runs.slice(1, 3), &strict(DataType::Int64)).unwrap_err();
+    assert_eq!(error.row(), Some(1), "{error}");
+}
+
+#[test]
+fn nulls_of_maps_are_found_in_their_values() {
+    let mut maps = MapBuilder::new(None, StringBuilder::new(), Int64Builder::new());
+    for value in [Some(1), None] {
+        maps.keys().append_value("k");
+        maps.values().append_option(value);
+        maps.append(true).unwrap();
+    }
+    let maps = maps.finish();
+    let requested = |value: FieldRef| {
+        let entries = DataType::Struct([required("key", DataType::Utf8), value].into());
+        field("y", DataType::Map(required("entries", entries), false))
+    };
+    for data_type in [DataType::Int64, DataType::Int32] {
+        let error = request(&maps, &requested(required("value", data_type.clone()))).unwrap_err();
+        assert_eq!((error.kind(), error.column()), (ErrorKind::Null, Some("value")), "{error}");
+        assert_eq!(request(&maps, &requested(field("value", data_type))).unwrap().len(), 2);
+    }
+}
