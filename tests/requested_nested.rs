@@ -120,3 +120,41 @@ fn nulls_of_maps_are_found_in_their_values() {
         assert_eq!(request(&maps, &requested(field("value", data_type))).unwrap().len(), 2);
     }
 }
+
+#[test]
+fn a_request_moves_no_element_of_a_tensor_of_variable_shape() {
+    let types = DataType::Struct(
+        [
+            field("data", DataType::List(field("item", DataType::Int64))),
+            field("shape", DataType::FixedSizeList(required("item", DataType::Int32), 2)),
+        ]
+        .into(),
+    );
+    let plain = field("x", types);
+    let of = |metadata: &str| extension(&plain, "arrow.variable_shape_tensor", metadata);
+    let (bare, turned) = (of(""), of(r#"{"permutation":[1,0]}"#));
+    let uniform = of(r#"{"uniform_shape":[2,null]}"#);
+    for (own, requested) in [
+        (&plain, &bare),
+        (&plain, &turned),
+        (&bare, &plain),
+        (&bare, &of(r#"{"permutation":[0,1],"uniform_shape":[null,null],"dim_names":["a","b"]}"#)),
+        (&turned, &of(r#"{"permutation":[1,0],"dim_names":["a","b"]}"#)),
+        (&uniform, &of(r#"{"uniform_shape":[2,null],"dim_names":["a","b"]}"#)),
+    ] {
+        check_request(own, requested).unwrap();
+    }
+    for (own, requested) in [
+        (&bare, &turned),
+        (&turned, &bare),
+        (&turned, &plain),
+        (&bare, &uniform),
+        (&plain, &uniform),
+        (&uniform, &of(r#"{"uniform_shape":[3,null]}"#)),
+        (&uniform, &bare),
+    ] {
+        let error = check_request(own, requested).expect_err(&format!("{own:?} as {requested:?}"));
+        assert_eq!((error.kind(), error.column()), (ErrorKind::Cast, Some("x")), "{error}");
+        assert!(error.remedy().is_some(), "{error}");
+    }
+}

@@ -4,7 +4,7 @@ use arrow_schema::{DataType, Field};
 
 use crate::arrow::{Counterparts, counterparts};
 use crate::error::{Error, ErrorKind, Result};
-use crate::spec::FixedShapeTensor;
+use crate::spec::{FixedShapeTensor, VariableShape};
 
 /// Refuses other names of struct and union fields, which are matched by position, at all levels. The items of lists, and the
 /// entries, keys and values of maps, may be called anything.
@@ -69,6 +69,20 @@ fn check_extension(own: &Field, requested: &Field) -> Result<()> {
         }
         (Some(tensor), None) if !tensor.is_row_major() => {
             return Err(refused("a tensor's permutation cannot be told without its extension type".to_owned()));
+        }
+        _ => {}
+    }
+    let rows = VariableShape::of(own).unwrap_or(None);
+    match (&rows, VariableShape::of(requested)?) {
+        (Some(rows), Some(requested)) if !rows.orders_as(&requested) => {
+            return Err(refused("tensors of another permutation".to_owned()));
+        }
+        (Some(rows), None) if !rows.is_row_major() => {
+            return Err(refused("the permutation of tensors cannot be told without their extension type".to_owned()));
+        }
+        // Nobody has compared the shapes of the rows with other extents.
+        (rows, Some(requested)) if rows.as_ref().map_or(&[][..], |rows| &rows.uniform) != requested.uniform => {
+            return Err(refused("tensors of another uniform_shape".to_owned()));
         }
         _ => {}
     }

@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, FieldRef};
 
-use super::variable_shape::{self, VariableShape};
 use crate::arrow::{DeviceArray, Hidden, Mask};
 use crate::column::{ColumnRef, check_types};
 use crate::convert::decode;
 use crate::error::{Error, ErrorKind, Remedy, Result};
-use crate::spec::{NullPolicy, Options, Spec};
+use crate::spec::{NullPolicy, Options, Spec, VariableShape};
 
 /// An array, and which of its slots no row of an enclosing list shows.
 #[derive(Clone, Debug)]
@@ -65,7 +64,7 @@ pub(super) fn leaf_spec(field: &FieldRef, options: &Options) -> Result<Spec> {
     let is_nested = item_field(&item).is_some();
     let spec = if is_nested { leaf_spec(&item, options) } else { Spec::new(&item, options) }?;
     if tensor.is_some() && (is_nested || !spec.inner_shape().is_empty()) {
-        let reason = format!("{} of {}", variable_shape::NAME, item.data_type());
+        let reason = format!("{} of {}", VariableShape::NAME, item.data_type());
         return Err(Error::unsupported(reason).remedy_is("pass the field data of its storage"));
     }
     Ok(spec)

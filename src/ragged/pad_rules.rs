@@ -7,11 +7,12 @@ use smallvec::smallvec;
 
 use super::elements::{item_field, refuse_categories, unsupported};
 use super::part::Part;
-use super::variable_shape;
 use crate::dtype::DType;
 use crate::error::{Error, Remedy, Result};
 use crate::plan::{Action, Plan, not_allowed};
-use crate::spec::{CopyMode, DICTIONARIES, NULLS, NullPolicy, Options, Pad, Pattern, Spec, Undecided, may_be_null};
+use crate::spec::{
+    CopyMode, DICTIONARIES, NULLS, NullPolicy, Options, Pad, Pattern, Spec, Undecided, VariableShape, may_be_null,
+};
 
 /// Returns the part for the lengths of padded rows, whose number a type does not tell.
 pub(crate) fn lengths_of_type(field: &FieldRef) -> Part {
@@ -28,8 +29,8 @@ pub(crate) fn lengths_of_type(field: &FieldRef) -> Part {
 pub(super) fn item_spec(field: &FieldRef, pad: Pad, options: &Options) -> Result<(Spec, Pattern)> {
     pad.check()?;
     refuse_categories(options)?;
-    if field.extension_type_name() == Some(variable_shape::NAME) {
-        return Err(Error::unsupported(format!("rows of {} cannot be padded: each has a shape", variable_shape::NAME))
+    if field.extension_type_name() == Some(VariableShape::NAME) {
+        return Err(Error::unsupported(format!("rows of {} cannot be padded: each has a shape", VariableShape::NAME))
             .remedy_is("convert them without pad, or pass the field data of their storage"));
     }
     let item = item_field(field).ok_or_else(|| unsupported(field.data_type()))?;

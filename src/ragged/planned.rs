@@ -10,14 +10,14 @@ use super::elements::{RaggedPart, item_field, leaf_spec, parts, struct_column, u
 use super::level::{Level, RaggedRows, UnreadRows, null_row};
 use super::part::Part;
 use super::planned_elements::PlannedElements;
-use super::variable_shape::{self, VariableShape};
+use super::variable_shape;
 use super::views::ViewRows;
 use crate::alloc::{Borrower, SelfCell};
 use crate::arrow::DeviceArray;
 use crate::column::{ColumnRef, SharedReads, columns, convert_chunks, run_here, to_arrow};
 use crate::error::{Error, Remedy, Result};
 use crate::plan::{ChunkSize, Placement, Plan};
-use crate::spec::{CopyMode, NullPolicy, Options, Spec};
+use crate::spec::{CopyMode, NullPolicy, Options, Spec, VariableShape};
 use crate::tensor::Tensor;
 
 /// Ragged rows that are about to be made: what will be done to each part is decided, every offset was checked, and no element was read.

@@ -9,7 +9,6 @@ use super::level::{UnreadRows, has_lengths};
 use super::padded::plan_padded_type;
 use super::part::Part;
 use super::planned::PlannedRagged;
-use super::variable_shape::VariableShape;
 use crate::arrow::{DeviceArray, empty_on};
 use crate::cuda::is_cuda;
 use crate::device::Device;
@@ -17,7 +16,7 @@ use crate::error::Result;
 use crate::kernels::{has_kernel, is_checked};
 use crate::plan::{Action, needs_copy};
 use crate::spec::{
-    CopyMode, DICTIONARIES, NULLS, NullPolicy, Options, Pad, PossibleStep, Spec, Undecided, may_be_null,
+    CopyMode, DICTIONARIES, NULLS, NullPolicy, Options, Pad, PossibleStep, Spec, Undecided, VariableShape, may_be_null,
     unless_one_chunk,
 };
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow_schema::extension::{EXTENSION_TYPE_METADATA_KEY, EXTENSION_TYPE_NAME_KEY};
 use arrow_schema::{DataType, Field, FieldRef, Fields};
 
-use super::{Ragged, Values, variable_shape};
+use super::{Ragged, Values};
 use crate::arrow::{ArrayNode, DeviceArray, array_ready_at, same_layout, shared_buffer};
 use crate::column::{pack_on_device, row_validity, to_arrow};
 use crate::convert::{compact, request_field};
@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::ffi::dlpack::DLDeviceType;
 use crate::kernels::moved;
 use crate::plan::{Action, needs_copy, refused_copy};
-use crate::spec::CopyMode;
+use crate::spec::{CopyMode, VariableShape};
 use crate::stream_order::Readiness;
 use crate::tensor::{Native, Owner, Tensor};
 use crate::transfer::Transfer;
@@ -161,7 +161,7 @@ impl Ragged {
             Some(kept) => kept,
             None => {
                 let name = self.field.as_ref().map_or("", |field| field.name());
-                let entries = [(EXTENSION_TYPE_NAME_KEY, variable_shape::NAME), (EXTENSION_TYPE_METADATA_KEY, "{}")];
+                let entries = [(EXTENSION_TYPE_NAME_KEY, VariableShape::NAME), (EXTENSION_TYPE_METADATA_KEY, "{}")];
                 let metadata = HashMap::from(entries.map(|(key, value)| (key.to_owned(), value.to_owned())));
                 let data_type = DataType::Struct(own.iter().cloned().collect());
                 (Arc::new(Field::new(name, data_type, true).with_metadata(metadata)), true)

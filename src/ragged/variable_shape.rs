@@ -1,75 +1,7 @@
-//! `arrow.variable_shape_tensor`
-//! (<https://arrow.apache.org/docs/format/CanonicalExtensions.html#variable-shape-tensor>): rows with a shape each.
-
-use arrow_schema::{DataType, Field, FieldRef};
-use serde_json::{Map, Value};
+//! Checks rows of `arrow.variable_shape_tensor` against their shapes.
 
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
-
-pub(super) const NAME: &str = "arrow.variable_shape_tensor";
-
-/// The struct's fields of a column of this extension type.
-#[derive(Debug)]
-pub(super) struct VariableShape<'a> {
-    /// Position and field of the list of elements.
-    pub(super) data: (usize, &'a FieldRef),
-    /// Position and field of the fixed-size list of extents.
-    pub(super) shape: (usize, &'a FieldRef),
-    /// Extents that every row has.
-    pub(super) uniform: Vec<Option<i64>>,
-}
-
-impl<'a> VariableShape<'a> {
-    /// `None` where the field is not of this type.
-    ///
-    /// # Errors
-    /// When storage or metadata are not what the specification asks for.
-    pub(super) fn of(field: &'a Field) -> Result<Option<Self>> {
-        if field.extension_type_name() != Some(NAME) {
-            return Ok(None);
-        }
-        let wrong =
-            || Error::invalid(format!("{NAME} is stored as a struct of data, a list, and shape, int32 of one size"));
-        let DataType::Struct(fields) = field.data_type() else { return Err(wrong()) };
-        let (data, shape) = fields.find("data").zip(fields.find("shape")).ok_or_else(wrong)?;
-        let ndim = match (data.1.data_type(), shape.1.data_type()) {
-            (DataType::List(_), DataType::FixedSizeList(extent, ndim)) if *extent.data_type() == DataType::Int32 => {
-                usize::try_from(*ndim).map_err(|_| wrong())?
-            }
-            _ => return Err(wrong()),
-        };
-        let text = field.extension_type_metadata().unwrap_or("");
-        let uniform = parse(text, ndim).ok_or_else(|| {
-            Error::invalid(format!("{NAME}: the metadata {text:?} is not what its specification asks"))
-        })?;
-        Ok(Some(Self { data, shape, uniform }))
-    }
-}
-
-/// The uniform extents that metadata gives; `None` where it is malformed.
-fn parse(text: &str, ndim: usize) -> Option<Vec<Option<i64>>> {
-    let metadata: Map<String, Value> = if text.is_empty() { Map::new() } else { serde_json::from_str(text).ok()? };
-    let list = |key: &str| match metadata.get(key) {
-        None | Some(Value::Null) => Some(None),
-        Some(value) => value.as_array().filter(|list| list.len() == ndim).map(Some),
-    };
-    list("dim_names")?;
-    if let Some(permutation) = list("permutation")? {
-        let axes: Option<Vec<_>> = permutation.iter().map(|axis| usize::try_from(axis.as_u64()?).ok()).collect();
-        let mut axes = axes?;
-        axes.sort_unstable();
-        if !axes.into_iter().eq(0..ndim) {
-            return None;
-        }
-    }
-    let Some(uniform) = list("uniform_shape")? else { return Some(Vec::new()) };
-    let extent = |extent: &Value| match extent {
-        Value::Null => Some(None),
-        other => other.as_i64().filter(|extent| *extent >= 0).map(Some),
-    };
-    uniform.iter().map(extent).collect()
-}
 
 /// Checks that each row that is `shown` has as many elements as its shape says.
 ///
@@ -112,30 +44,4 @@ pub(super) fn check_uniform(shapes: &Tensor, uniform: &[Option<i64>], shown: imp
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn metadata_is_read_or_refused() {
-        assert_eq!(parse("", 2), Some(vec![]));
-        assert_eq!(parse("{}", 2), Some(vec![]));
-        let full = r#"{"dim_names":["H","W"],"permutation":[1,0],"uniform_shape":[null,3]}"#;
-        assert_eq!(parse(full, 2), Some(vec![None, Some(3)]));
-        for text in [
-            "[]",
-            "x",
-            r#"{"dim_names":["H"]}"#,
-            r#"{"permutation":[0,0]}"#,
-            r#"{"permutation":[0,2]}"#,
-            r#"{"permutation":"10"}"#,
-            r#"{"uniform_shape":[-1,null]}"#,
-            r#"{"uniform_shape":[1,2,3]}"#,
-            r#"{"uniform_shape":[1.5,2]}"#,
-        ] {
-            assert_eq!(parse(text, 2), None, "{text}");
-        }
-    }
 }

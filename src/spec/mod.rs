@@ -28,6 +28,7 @@ mod strides;
 mod temporal;
 mod tensor;
 mod value;
+mod variable_shape;
 
 pub(crate) use column::{Spec, encoding};
 pub use conversion::Conversion;
@@ -65,3 +66,4 @@ pub(crate) use tensor::TensorField;
 #[cfg(feature = "python")]
 pub(crate) use value::BOOL8;
 pub(crate) use value::{Element, has_codes};
+pub(crate) use variable_shape::VariableShape;
