@@ -266,6 +266,26 @@ fn dictionaries_become_their_values_and_back() {
 }
 
 #[test]
+fn nulls_among_the_values_of_a_dictionary_are_nulls() {
+    let codes = Int8Array::from(vec![Some(0), Some(1), None, Some(0)]);
+    let dictionary = DictionaryArray::new(codes, Arc::new(StringArray::from(vec![Some("a"), None])));
+    let text = StringArray::from(vec![Some("a"), None, None, Some("a")]);
+    let wide = DataType::Dictionary(Box::new(DataType::Int64), Box::new(DataType::LargeUtf8));
+    assert_eq!(request(&dictionary, &field("x", DataType::Utf8)).unwrap().as_string::<i32>(), &text);
+    assert_eq!(request(&dictionary.slice(1, 2), &field("x", DataType::Utf8)).unwrap().null_count(), 2);
+    assert_eq!(request(&dictionary, &field("x", wide)).unwrap().logical_null_count(), 2);
+    let item = field("item", dictionary.data_type().clone());
+    let lists = FixedSizeListArray::new(item, 2, Arc::new(dictionary.clone()), None);
+    let given = request(&lists, &field("x", list(DataType::Utf8, 2))).unwrap();
+    assert_eq!(given.as_fixed_size_list().values().as_string::<i32>(), &text);
+    // A loss is found behind them.
+    let numbers = Float64Array::from(vec![Some(1.0), None, Some(0.1)]);
+    let lossy = DictionaryArray::new(Int8Array::from(vec![1, 0, 2, 0]), Arc::new(numbers));
+    let error = request(&lossy, &field("y", DataType::Float32)).unwrap_err();
+    assert_eq!((error.kind(), error.row()), (ErrorKind::Cast, Some(2)), "{error}");
+}
+
+#[test]
 fn a_request_moves_no_element_of_a_tensor() {
     const NAME: &str = "arrow.fixed_shape_tensor";
     let array = support::arrow::random_array(&list(DataType::Int8, 6), 2, 0, &mut support::Random(1));

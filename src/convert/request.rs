@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int8Type, UInt8Type};
-use arrow_array::{Array, ArrayRef, BooleanArray};
+use arrow_array::{Array, ArrayRef, BooleanArray, make_array};
 use arrow_cast::{CastOptions, cast_with_options};
+use arrow_data::ArrayData;
 use arrow_schema::{ArrowError, DataType, Field, FieldRef};
 
 use super::bitmap::bits_of_bools;
@@ -163,7 +164,7 @@ fn cast_there_and_back(original: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
         if differs.is_none() {
             let (own, converted) = (original.slice(rows.start, rows.len()), converted.slice(rows.start, rows.len()));
             let back = cast_with_options(&converted, from, &options).map_err(of_arrow)?;
-            differs = first_difference(&own, &back).map(|row| rows.start + row);
+            differs = first_difference(&own, &back).map_err(of_arrow)?.map(|row| rows.start + row);
         }
         Ok(())
     };
@@ -193,14 +194,44 @@ fn is_flat(data_type: &DataType) -> bool {
 }
 
 /// The first row in which two arrays differ, null against null counting as equal.
-fn first_difference(original: &ArrayRef, back: &ArrayRef) -> Option<usize> {
-    if original.to_data() == back.to_data() {
-        return None;
+fn first_difference(original: &ArrayRef, back: &ArrayRef) -> std::result::Result<Option<usize>, ArrowError> {
+    let (own, other) = (original.to_data(), back.to_data());
+    if own == other {
+        return Ok(None);
     }
-    Some(first_row(original.len(), |start, length| {
+    if has_null_values(&own) || has_null_values(&other) {
+        let (own, other) = (with_null_codes(own)?, with_null_codes(other)?);
+        return Ok(if own == other { None } else { Some(first_other_row(&make_array(own), &make_array(other))) });
+    }
+    Ok(Some(first_other_row(original, back)))
+}
+
+fn first_other_row(original: &ArrayRef, back: &ArrayRef) -> usize {
+    first_row(original.len(), |start, length| {
         let end = start.saturating_add(length);
         back.len() >= end && original.slice(start, length).to_data() == back.slice(start, length).to_data()
-    }))
+    })
+}
+
+/// Returns whether dictionaries, at any level, have nulls among their values.
+fn has_null_values(data: &ArrayData) -> bool {
+    let is_dictionary = matches!(data.data_type(), DataType::Dictionary(_, _));
+    data.child_data().iter().any(|child| is_dictionary && child.null_count() > 0 || has_null_values(child))
+}
+
+/// Returns the same values, where codes of null values are null themselves: a null is a null, and casts tell them no apart.
+#[allow(clippy::disallowed_methods, reason = "the caller has asked for the memory: require_cast")]
+fn with_null_codes(data: ArrayData) -> std::result::Result<ArrayData, ArrowError> {
+    if !has_null_values(&data) {
+        return Ok(data);
+    }
+    let children = data.child_data().iter().cloned().map(with_null_codes);
+    let children = children.collect::<std::result::Result<Vec<_>, _>>()?;
+    let nulls = match data.data_type() {
+        DataType::Dictionary(_, _) => make_array(data.clone()).logical_nulls(),
+        _ => data.nulls().cloned(),
+    };
+    data.into_builder().child_data(children).nulls(nulls).build()
 }
 
 /// The first row for which `is_fine` does not hold, given a start and a number of rows, where it does not hold for all: by
