@@ -16,8 +16,8 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Int8Type, Int32Type, Int64Type};
 use arrow_array::{
     Array, ArrayRef, BooleanArray, DictionaryArray, FixedSizeListArray, Float32Array, Float64Array, Int8Array,
-    Int32Array, Int64Array, ListArray, NullArray, RecordBatch, StringArray, StructArray, TimestampNanosecondArray,
-    UInt8Array, UInt64Array,
+    Int32Array, Int64Array, ListArray, NullArray, RecordBatch, StringArray, StructArray, TimestampMillisecondArray,
+    TimestampNanosecondArray, UInt8Array, UInt64Array,
 };
 use arrow_dlpack::{CopyLog, DeviceArray, ErrorKind, Result, check_request, request_field};
 use arrow_schema::{DataType, Field, FieldRef, TimeUnit};
@@ -155,6 +155,34 @@ fn integers_and_what_counts_in_them_share_their_memory() {
     let given = log.track(|| request(&days, &field("x", DataType::Date32))).unwrap();
     assert_eq!(given.to_data().buffers()[0].as_ptr(), days.to_data().buffers()[0].as_ptr());
     assert_eq!((given.data_type(), given.null_count(), log.bytes()), (&DataType::Date32, 1, 0));
+    // What no date or time can count is refused, also where a cast gives it.
+    const DAY: i64 = 86_400_000;
+    let micros = DataType::Time64(TimeUnit::Microsecond);
+    let wide = |values: [i64; 3]| Arc::new(Int64Array::from(values.to_vec())) as ArrayRef;
+    let narrow = |values: [i32; 3]| Arc::new(Int32Array::from(values.to_vec())) as ArrayRef;
+    let times = |values: [i64; 3]| Arc::new(TimestampMillisecondArray::from(values.to_vec())) as ArrayRef;
+    for (fine, broken, to) in [
+        (wide([0, DAY, -DAY]), wide([0, DAY, 1]), DataType::Date64),
+        (times([0, DAY, -DAY]), times([0, DAY, DAY + 1]), DataType::Date64),
+        (wide([0, 1, DAY * 1000 - 1]), wide([0, 1, DAY * 1000]), micros.clone()),
+        (wide([0, 1, DAY]), wide([0, 1, -1]), DataType::Time64(TimeUnit::Nanosecond)),
+        (narrow([0, 1, 86_399]), narrow([0, 1, 86_400]), DataType::Time32(TimeUnit::Second)),
+        (narrow([0, 1, 86_399_999]), narrow([0, 1, 86_400_000]), DataType::Time32(TimeUnit::Millisecond)),
+    ] {
+        assert_eq!(request(&fine, &field("y", to.clone())).unwrap().len(), 3);
+        assert_eq!(request(&broken.slice(0, 2), &field("y", to.clone())).unwrap().len(), 2);
+        let error = request(&broken, &field("y", to.clone())).expect_err(&to.to_string());
+        assert_eq!((error.kind(), error.column(), error.row()), (ErrorKind::Cast, Some("y"), Some(2)), "{error}");
+        assert!(error.remedy().is_some(), "{error}");
+        let lists = FixedSizeListArray::new(field("item", broken.data_type().clone()), 3, broken.clone(), None);
+        let error = request(&lists, &field("y", list(to.clone(), 3))).expect_err(&to.to_string());
+        assert_eq!((error.kind(), error.row()), (ErrorKind::Cast, Some(0)), "{error}");
+        let rows = StructArray::from(vec![(field("a", broken.data_type().clone()), broken)]);
+        let error = request(&rows, &field("y", DataType::Struct([field("a", to)].into()))).unwrap_err();
+        assert_eq!((error.kind(), error.column(), error.row()), (ErrorKind::Cast, Some("a"), Some(2)), "{error}");
+    }
+    let null = Int64Array::new(vec![-1, 1].into(), Some(vec![false, true].into()));
+    assert_eq!(request(&null, &field("y", micros)).unwrap().null_count(), 1);
     // Of two that both count, the units differ.
     let seconds = DataType::Timestamp(TimeUnit::Second, None);
     let times = TimestampNanosecondArray::from(vec![2_000_000_000]);

@@ -12,7 +12,7 @@ use arrow_schema::{ArrowError, DataType, Field, FieldRef};
 
 use super::bitmap::bits_of_bools;
 use super::budget::{require_cast, require_nulls};
-use super::forbidden::{allows_nulls, first_null};
+use super::forbidden::{allows_nulls, first_null, first_outside, has_limits};
 use super::request_types::{check_extensions, check_names};
 use super::rounds::{LOOK_UP, in_rounds, look_for_signals};
 use crate::arrow::{DeviceArray, counts_in, same_layout};
@@ -50,13 +50,46 @@ pub fn request_field(array: &DeviceArray, requested: &FieldRef) -> Result<Device
         check_nulls(requested, read.as_ref()).map_err(in_request)?;
     }
     if same_layout(own.data_type(), requested.data_type()) || counts_in(own.data_type(), requested.data_type()) {
-        array.relabel(requested.clone())
+        let given = array.relabel(requested.clone())?;
+        if counts_in(own.data_type(), requested.data_type()) {
+            check_counts(array, &given).map_err(in_request)?;
+        }
+        Ok(given)
     } else {
         catch_panic(|| cast(array, requested)).map_err(|error| match error.kind() {
             ErrorKind::Interrupted => error,
             _ => in_request(of_column(array, requested).unwrap_or(error)),
         })
     }
+}
+
+/// Refuses integers that a date or a time cannot count, which share its memory.
+fn check_counts(array: &DeviceArray, given: &DeviceArray) -> Result<()> {
+    let (from, to) = (array.field().data_type(), given.field().data_type());
+    if !has_limits(to) {
+        return Ok(());
+    }
+    if !array.device().is_cpu() {
+        return Err(unread_counts(array.device(), from, to));
+    }
+    check_limits(from, given.field(), given.to_arrow()?.as_ref())
+}
+
+/// The error of values that nobody on the host can compare with the limits of a type.
+fn unread_counts(device: Device, from: &DataType, to: &DataType) -> Error {
+    let reason = format!("{from} as {to}: not every value may be one, and the values are on {device}");
+    Error::new(ErrorKind::Device, reason)
+        .remedy_is(Remedy::from("request the type that the data has").or(device.host_remedy()))
+}
+
+/// Refuses values that a requested type does not allow, though it can store them.
+fn check_limits(from: &DataType, requested: &Field, array: &dyn Array) -> Result<()> {
+    let Some((column, row)) = first_outside(from, requested, array) else { return Ok(()) };
+    let to = requested.data_type();
+    let reason = format!("{from} as {to}: a value is no whole day, or no time of a day, as the type asks");
+    let error = Error::new(ErrorKind::Cast, reason).remedy_is("request a type that holds every value");
+    let error = if column.is_empty() { error } else { error.in_column(&column) };
+    Err(row.map_or(error.clone(), |row| error.at_row(row)))
 }
 
 /// Returns the error of a single column in a request for structs; `None` if no single column is at fault.
@@ -88,8 +121,12 @@ pub fn check_request(own: &FieldRef, requested: &FieldRef) -> Result<()> {
 pub(crate) fn check_request_on(device: Device, own: &FieldRef, requested: &FieldRef) -> Result<()> {
     check_request(own, requested)?;
     let (from, to) = (own.data_type(), requested.data_type());
-    if device.is_cpu() || same_layout(from, to) || counts_in(from, to) {
+    if device.is_cpu() || same_layout(from, to) {
         return Ok(());
+    }
+    if counts_in(from, to) {
+        let error = || unread_counts(device, from, to).in_column(requested.name());
+        return if has_limits(to) { Err(error()) } else { Ok(()) };
     }
     if let (DataType::Struct(own), DataType::Struct(requested)) = (from, to) {
         // Each column for itself, so that the error names it.
@@ -121,6 +158,7 @@ fn cast(array: &DeviceArray, requested: &FieldRef) -> Result<DeviceArray> {
         Some(packed) => packed,
         None => cast_there_and_back(&original, to)?,
     };
+    check_limits(from, requested, converted.as_ref())?;
     let bytes = converted.get_buffer_memory_size();
     copy_log::record(|| Copied {
         what: format!("column {:?}: {} rows of {from}", array.field().name(), array.len()),

@@ -37,6 +37,9 @@ LOSSLESS = [
     (pa.array(["a", None]), pa.string_view()),
     (pa.array(["a", "b", "a"]), pa.dictionary(pa.int32(), pa.string())),
     (pa.array(["a", "b", "a"]).dictionary_encode(), pa.string()),
+    (pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int8()), pa.array(["a", None])), pa.string()),
+    (pa.array([86_400_000, None, -86_400_000]), pa.date64()),
+    (pa.array([0, None, 86_399_999_999]), pa.time64("us")),
     (pa.array([[1, 2], None, [3, 4]], pa.list_(pa.int64(), 2)), pa.list_(pa.float32(), 2)),
     (pa.array([[1, 2], [3, 4]], pa.list_(pa.int64(), 2)), pa.list_(pa.int64())),
     (pa.array([[1, 2], None, []]), pa.large_list(pa.int8())),
@@ -124,6 +127,11 @@ LOSSY = [
     (pa.array([-1]), pa.uint64()),
     (pa.array([1, 2**53 + 1]), pa.float64()),
     (pa.array([2**24 + 1], pa.int32()), pa.float32()),
+    (pa.array([1]), pa.date64()),
+    (pa.array([1], pa.timestamp("ms")), pa.date64()),
+    (pa.array([-1]), pa.time64("ns")),
+    (pa.array([86_400], pa.int32()), pa.time32("s")),
+    (pa.array([[86_400]], pa.list_(pa.int32())), pa.list_(pa.time32("s"))),
     (pa.array([1.5]), pa.int32()),
     (pa.array([float("nan")]), pa.int32()),
     (pa.array([0.1]), pa.float32()),
@@ -159,6 +167,22 @@ def test_a_loss_names_the_row():
     assert caught.value.row == 2
     assert "Float64" in caught.value.reason
     assert "Int64" in caught.value.reason
+
+
+@pytest.mark.parametrize(
+    ("source", "data_type"),
+    [
+        (pa.array([0, 1]), pa.date64()),
+        (pa.array([0, 1], pa.timestamp("ms")), pa.date64()),
+        (pa.array([0, -1], pa.int32()), pa.time32("ms")),
+    ],
+    ids=str,
+)
+def test_a_loss_names_row_and_remedy(source: pa.Array, data_type: pa.DataType):
+    with pytest.raises(ad.CastError) as caught:
+        as_type(source, data_type)
+    assert caught.value.row == 1
+    assert caught.value.remedy == "request a type that holds every value"
 
 
 def test_garbage_in_null_slots_is_no_loss():
