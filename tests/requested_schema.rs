@@ -96,7 +96,9 @@ fn values_that_survive_are_cast() {
 #[test]
 fn values_that_do_not_survive_are_refused_with_their_row() {
     let ones = |last: f64| Float64Array::from(vec![1.0, 1.0, 1.0, last, 1.0, last]);
-    let cases: [(Box<dyn Array>, DataType, usize); 11] = [
+    let cases: [(Box<dyn Array>, DataType, usize); 12] = [
+        // The way back fails.
+        (Box::new(Int64Array::from(vec![0, i64::MAX])), DataType::Float64, 1),
         (Box::new(ones(0.1)), DataType::Float32, 3),
         (Box::new(ones(1e300)), DataType::Float32, 3),
         (Box::new(ones(1.5)), DataType::Int32, 3),

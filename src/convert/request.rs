@@ -138,6 +138,9 @@ pub(crate) fn check_request_on(device: Device, own: &FieldRef, requested: &Field
         .in_column(requested.name()))
 }
 
+/// What to do where a cast is missing.
+const CONVERT_FIRST: &str = "request the type that the data has, or convert it first";
+
 /// Refuses types without a cast in both directions: without a way back no value could be shown to survive.
 fn check_cast(from: &DataType, to: &DataType) -> Result<()> {
     // Nulls alone are nulls in any type.
@@ -145,8 +148,7 @@ fn check_cast(from: &DataType, to: &DataType) -> Result<()> {
     if arrow_cast::can_cast_types(from, to) && way_back {
         return Ok(());
     }
-    Err(Error::new(ErrorKind::Cast, format!("{from} as {to}: no cast exists"))
-        .remedy_is("request the type that the data has, or convert it first"))
+    Err(Error::new(ErrorKind::Cast, format!("{from} as {to}: no cast exists")).remedy_is(CONVERT_FIRST))
 }
 
 fn cast(array: &DeviceArray, requested: &FieldRef) -> Result<DeviceArray> {
@@ -184,25 +186,34 @@ fn packed(original: &ArrayRef, to: &DataType) -> Result<Option<ArrayRef>> {
 fn cast_there_and_back(original: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     let from = original.data_type();
     let refused = |reason: String| Error::new(ErrorKind::Cast, format!("{from} as {to}: {reason}"));
-    let of_arrow = |error: ArrowError| refused(error.to_string());
+    let lost = |reason: String| refused(reason).remedy_is("request a type that holds every value");
+    let impossible = |error: ArrowError| refused(error.to_string()).remedy_is(CONVERT_FIRST);
     let options = CastOptions { safe: false, ..CastOptions::default() };
     let to_requested = |array: &ArrayRef| cast_with_options(array, to, &options);
     let converted = to_requested(original).map_err(|error| {
         let fits = |start, length| to_requested(&original.slice(start, length)).is_ok();
         if !fits(0, 0) {
-            return of_arrow(error);
+            return impossible(error);
         }
-        of_arrow(error).at_row(first_row(original.len(), fits)).remedy_is("request a type that holds every value")
+        lost(error.to_string()).at_row(first_row(original.len(), fits))
     })?;
     if converted.data_type() != to {
-        return Err(refused(format!("the cast gives {}", converted.data_type())));
+        return Err(refused(format!("the cast gives {}", converted.data_type())).remedy_is(CONVERT_FIRST));
     }
     let mut differs = None;
     let mut compare = |rows: Range<usize>| {
         if differs.is_none() {
             let (own, converted) = (original.slice(rows.start, rows.len()), converted.slice(rows.start, rows.len()));
-            let back = cast_with_options(&converted, from, &options).map_err(of_arrow)?;
-            differs = first_difference(&own, &back).map_err(of_arrow)?.map(|row| rows.start + row);
+            let to_own = |array: &ArrayRef| cast_with_options(array, from, &options);
+            let back = to_own(&converted).map_err(|error| {
+                let fits = |start, length| to_own(&converted.slice(start, length)).is_ok();
+                if !fits(0, 0) {
+                    return impossible(error);
+                }
+                lost(format!("a value does not survive the round trip: {error}"))
+                    .at_row(rows.start + first_row(converted.len(), fits))
+            })?;
+            differs = first_difference(&own, &back).map_err(impossible)?.map(|row| rows.start + row);
         }
         Ok(())
     };
@@ -219,9 +230,7 @@ fn cast_there_and_back(original: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
         }
     }
     if let Some(row) = differs {
-        return Err(refused("a value does not survive the round trip".to_owned())
-            .at_row(row)
-            .remedy_is("request a type that holds every value"));
+        return Err(lost("a value does not survive the round trip".to_owned()).at_row(row));
     }
     Ok(converted)
 }

@@ -29,6 +29,7 @@ def union(values: pa.Array, mode: str, names: tuple[str, str] = ("a", "b")) -> p
 
 
 NESTING = {
+    "struct": lambda values: values,
     "map": lambda values: pa.MapArray.from_arrays(pa.array([0, 1, 2], pa.int32()), pa.array(["k", "l"]), values),
     "keys of a map": lambda values: pa.MapArray.from_arrays(pa.array([0, 1, 2], pa.int32()), values, pa.array([1, 2])),
     "runs": runs,
@@ -69,7 +70,7 @@ class TestFieldsOfOtherNames:
     def test_are_refused_by_a_loader(self, nesting: str, other: pa.DataType):
         items = [table(NESTING[nesting](structs(X))), table(NESTING[nesting](structs(other)))]
         for source in (items, {"first": items[0], "second": items[1]}.values()):
-            with pytest.raises(ValueError, match='has column "m" of type|one schema'):
+            with pytest.raises(ValueError, match=r'has column "m" of type|one schema'):
                 list(ad.Loader(source, batch_size=4, columns={"r": ad.arrow("m")}, xp=np))
 
 
@@ -127,7 +128,7 @@ def test_nulls_below_are_refused_where_a_field_is_not_nullable(name: str):
         pa.record_batch(ad.from_arrow(source.to_batches()[0]), schema=requested)
     assert raised.value.column == ("value" if name == "map" else "a")
     assert raised.value.row == (None if name == "map" else 1)
-    with pytest.raises(OSError, match="not nullable"):
+    with pytest.raises(pa.ArrowException, match="not nullable"):
         pa.table(ad.from_arrow(source), schema=requested)
     # Another slot of a union may be null: no row shows it.
     shown = pa.table({"m": NULLS[name].slice(0, 1) if name != "map" else NULLS[name].take(pa.array([0]))})
@@ -139,5 +140,6 @@ def test_nulls_below_are_refused_where_a_field_is_not_nullable(name: str):
 def test_nulls_that_no_row_of_a_union_shows_are_allowed():
     children = [pa.array([1, None]), pa.array([None, 2])]
     source = pa.UnionArray.from_sparse(pa.array([0, 1], pa.int8()), children, ["a", "b"])
-    given = pa.record_batch(ad.from_arrow(table(source).to_batches()[0]), schema=pa.schema([("m", strict(source.type))]))
+    requested = pa.schema([("m", strict(source.type))])
+    given = pa.record_batch(ad.from_arrow(table(source).to_batches()[0]), schema=requested)
     assert given["m"].to_pylist() == [1, 2]

@@ -126,6 +126,7 @@ LOSSY = [
     (pa.array([300]), pa.int8()),
     (pa.array([-1]), pa.uint64()),
     (pa.array([1, 2**53 + 1]), pa.float64()),
+    (pa.array([0, 2**63 - 1]), pa.float64()),
     (pa.array([2**24 + 1], pa.int32()), pa.float32()),
     (pa.array([1]), pa.date64()),
     (pa.array([1], pa.timestamp("ms")), pa.date64()),
@@ -172,6 +173,7 @@ def test_a_loss_names_the_row():
 @pytest.mark.parametrize(
     ("source", "data_type"),
     [
+        (pa.array([0, 2**63 - 1]), pa.float64()),
         (pa.array([0, 1]), pa.date64()),
         (pa.array([0, 1], pa.timestamp("ms")), pa.date64()),
         (pa.array([0, -1], pa.int32()), pa.time32("ms")),
