@@ -196,7 +196,6 @@ impl Batches {
         let (copy_notes, stop) = (groups.copy_notes(stream.device_type(), load.device), Stop::default());
         let lanes = shards.lanes(load, place)?;
         load.sharding.check_lanes(lanes.len())?;
-        let log = ReadLog::new(lanes.clone());
         let rounds = match &lanes[..] {
             // Its end is found when it is read: the number of rows may not be known.
             [_] => None,
@@ -208,6 +207,7 @@ impl Batches {
         };
         let period = load.sharding.period(lanes.len());
         let readers = if load.prefetch == 0 { 1 } else { load.readers.clamp(1, period) };
+        let log = ReadLog::new(lanes.clone(), readers);
         let checks = Checks { log: log.clone(), expected: known.digests.clone(), all: known.all };
         let budget = ByteBudget::new(load.shuffle.and_then(|shuffle| shuffle.bytes));
         let mut opened = Some((first, stream));
@@ -236,7 +236,7 @@ impl Batches {
             last => {
                 producers.extend(last);
                 let turns = Turns { reader: 0, readers, period };
-                Mode::Prefetch(Readers::start(producers, load.prefetch, turns, &stop)?)
+                Mode::Prefetch(Readers::start(producers, load.prefetch, turns, log.clone(), &stop)?)
             }
         };
         Ok(Self { mode, copy_notes, log })

@@ -246,7 +246,17 @@ impl Producer {
 
     /// Notes how many rows are in no batch, and checks that the shards of lanes that were read to their end have no more rows.
     fn end(&mut self, left_out: usize) -> Result<Option<Batch>> {
-        self.lanes.values_mut().try_for_each(|lane| lane.feed.check_end(&mut self.groups))?;
+        for (number, lane) in &mut self.lanes {
+            match lane.feed.check_end(&mut self.groups) {
+                Ok(()) => {}
+                // The consumer takes the end of the first reader, so that an error of this one may never be asked for.
+                Err(error) if self.turns.readers > 1 => {
+                    self.log.lies(*number, error);
+                    return Ok(None);
+                }
+                Err(error) => return Err(error),
+            }
+        }
         self.log.end(left_out);
         Ok(None)
     }

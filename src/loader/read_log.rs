@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::shards::ShardLane;
+use crate::error::Error;
 
 /// The hash of the sampled rows of a shard up to one of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,13 +32,17 @@ struct RowsRead {
     lanes: Vec<ShardLane>,
     /// By lane and shard: the sampled rows, and the digest after each.
     rows: BTreeMap<(usize, usize), Vec<(usize, u64)>>,
+    /// The readers that have not come to the end of the epoch.
+    reading: usize,
     left_out: Option<usize>,
+    /// A lane with other rows than its shards told, the first of those that were found at the end.
+    lying: Option<(usize, Error)>,
 }
 
 impl ReadLog {
-    /// Returns the log of an epoch of these lanes, before anything was read.
-    pub(super) fn new(lanes: Vec<ShardLane>) -> Self {
-        Self(Arc::new(Mutex::new(RowsRead { lanes, ..RowsRead::default() })))
+    /// Returns the log of an epoch of these lanes, before any of so many readers has read anything.
+    pub(super) fn new(lanes: Vec<ShardLane>, readers: usize) -> Self {
+        Self(Arc::new(Mutex::new(RowsRead { lanes, reading: readers, ..RowsRead::default() })))
     }
 
     fn lock(&self) -> MutexGuard<'_, RowsRead> {
@@ -69,14 +74,30 @@ impl ReadLog {
         digests
     }
 
-    /// Notes how many rows the epoch left out at its end.
+    /// Notes that a reader has come to the end of the epoch, and how many rows that left out.
     pub(super) fn end(&self, left_out: usize) {
-        self.lock().left_out = Some(left_out);
+        let mut read = self.lock();
+        read.reading = read.reading.saturating_sub(1);
+        read.left_out = Some(left_out);
+    }
+
+    /// Notes that a shard of the lane has more rows than it told, which one of several readers found at its end.
+    pub(super) fn lies(&self, lane: usize, error: Error) {
+        let mut read = self.lock();
+        if read.lying.as_ref().is_none_or(|(other, _)| lane < *other) {
+            read.lying = Some((lane, error));
+        }
+    }
+
+    /// Returns the error that one reader of all lanes would have ended with. Each reader must have ended.
+    pub(super) fn take_lie(&self) -> Option<Error> {
+        self.lock().lying.take().map(|(_, error)| error)
     }
 
     /// Returns how many rows the epoch left out; `None` before its end.
     pub(crate) fn left_out(&self) -> Option<usize> {
-        self.lock().left_out
+        let read = self.lock();
+        read.left_out.filter(|_| read.reading == 0)
     }
 }
 

@@ -4,11 +4,12 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 #[cfg(feature = "async")]
 use std::task::Context;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::batch::Batch;
 use super::prefetch::{Prefetch, Stop, Taken};
 use super::producer::{Producer, Turns};
+use super::read_log::ReadLog;
 use crate::error::{Error, Result};
 
 /// One thread for each reader. All stop together.
@@ -17,6 +18,7 @@ pub(super) struct Readers {
     turns: Turns,
     /// The round of the next batch.
     round: Mutex<usize>,
+    log: ReadLog,
 }
 
 impl Readers {
@@ -24,13 +26,19 @@ impl Readers {
     ///
     /// # Errors
     /// If a thread cannot be started. Those that were started are stopped.
-    pub(super) fn start(producers: Vec<Producer>, prefetch: usize, turns: Turns, stop: &Stop) -> Result<Self> {
+    pub(super) fn start(
+        producers: Vec<Producer>,
+        prefetch: usize,
+        turns: Turns,
+        log: ReadLog,
+        stop: &Stop,
+    ) -> Result<Self> {
         let ahead = prefetch.div_ceil(producers.len().max(1));
         let start = |mut producer: Producer| {
             Prefetch::start(ahead, stop.clone(), move || producer.next().transpose()).inspect_err(|_| stop.ask())
         };
         let threads = producers.into_iter().map(start).collect::<Result<_>>()?;
-        Ok(Self { threads, turns, round: Mutex::new(0) })
+        Ok(Self { threads, turns, round: Mutex::new(0), log })
     }
 
     fn round(&self) -> MutexGuard<'_, usize> {
@@ -50,12 +58,8 @@ impl Readers {
     /// # Errors
     /// On one of the threads, which would wait for itself.
     pub(super) fn take(&self, patience: Duration) -> Result<Taken<Batch>> {
-        let mut round = self.round();
-        let taken = self.thread(*round)?.take(patience)?;
-        if let Taken::Item(_) = taken {
-            *round += 1;
-        }
-        Ok(taken)
+        let begun = Instant::now();
+        self.next(|thread| thread.take(patience.saturating_sub(begun.elapsed())))
     }
 
     /// Returns the next batch if it is ready. If not, the task is woken when that may have changed. Only in the threads' own
@@ -65,10 +69,28 @@ impl Readers {
     /// On one of the threads.
     #[cfg(feature = "async")]
     pub(super) fn poll(&self, context: &Context<'_>) -> Result<Taken<Batch>> {
+        self.next(|thread| thread.poll(context))
+    }
+
+    /// Asks the thread of the next batch, and the other threads too once that one has come to the end of the epoch: shards of their
+    /// lanes may have more rows than they told.
+    fn next(&self, ask: impl Fn(&Prefetch<Batch>) -> Result<Taken<Batch>>) -> Result<Taken<Batch>> {
         let mut round = self.round();
-        let taken = self.thread(*round)?.poll(context)?;
-        if let Taken::Item(_) = taken {
-            *round += 1;
+        let taken = ask(self.thread(*round)?)?;
+        match taken {
+            Taken::Item(_) => *round += 1,
+            Taken::End => {
+                // Every batch was taken, so that each thread ends without waiting for room.
+                for thread in &self.threads {
+                    match ask(thread)? {
+                        Taken::End => {}
+                        Taken::Item(_) => return Err(Error::internal("a batch after the last one")),
+                        other => return Ok(other),
+                    }
+                }
+                return Ok(self.log.take_lie().map_or(Taken::End, Taken::Failed));
+            }
+            _ => {}
         }
         Ok(taken)
     }

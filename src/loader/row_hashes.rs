@@ -141,7 +141,7 @@ mod tests {
     /// The log of one shard.
     fn log() -> ReadLog {
         let options = LoadOptions::new(Sharding::new(1, false, 0, 1).unwrap());
-        ReadLog::new(Shards::of_stream(None).lanes(&options, &Place::start(0)).unwrap())
+        ReadLog::new(Shards::of_stream(None).lanes(&options, &Place::start(0)).unwrap(), 1)
     }
 
     #[test]

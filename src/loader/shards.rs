@@ -140,6 +140,11 @@ impl Shards {
         let (mut start, mut lane) = (0, 0);
         for (shard, told) in parts {
             let (mut skip, told) = (0, told.unwrap_or_default());
+            if told == 0 {
+                // Read for its end alone: it may have rows all the same.
+                let part = ShardPart { shard, skip, rows: Some(0), told: Some(0) };
+                cut.get_mut(lane.min(lanes - 1)).into_iter().for_each(|lane| lane.parts.push_back(part));
+            }
             while skip < told {
                 let border = border(all, lanes, lane + 1);
                 let rows = (told - skip).min(border - start);
@@ -234,16 +239,19 @@ mod tests {
             let place = Place::after(1, vec![0; lanes], 0).unwrap();
             let cut = told.lanes(&options, &place).unwrap();
             prop_assert_eq!(cut.len(), lanes);
-            let mut seen = Vec::new();
+            let (mut seen, mut parts) = (Vec::new(), std::collections::BTreeSet::new());
             for (index, lane) in cut.iter().enumerate() {
                 let expected = (index + 1) * all / lanes - index * all / lanes;
                 prop_assert_eq!(lane.rows(), Some(expected));
                 for part in &lane.parts {
                     seen.extend((0..part.rows.unwrap()).map(|row| (part.shard, part.skip + row)));
                     prop_assert_eq!(part.told, Some(rows[part.shard]));
-                    prop_assert!(part.rows > Some(0) || lanes == 1);
+                    prop_assert!(part.rows > Some(0) || lanes == 1 || rows[part.shard] == 0);
+                    parts.insert(part.shard);
                 }
             }
+            // Those without rows too.
+            prop_assert_eq!(parts.len(), rows.len());
             let mut order: Vec<usize> = seen.iter().map(|(shard, _)| *shard).collect();
             order.dedup();
             if !shards {

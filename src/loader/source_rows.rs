@@ -104,8 +104,10 @@ impl SourceRows {
     /// # Errors
     /// If it has, and those of reading on.
     pub(super) fn check_end(&mut self, groups: &mut Groups) -> Result<()> {
-        let is_read = self.parts.parts.is_empty() && self.open.as_ref().is_some_and(|open| open.left() == Some(0));
-        if is_read { self.at_hand(groups).map(drop) } else { Ok(()) }
+        let is_read = self.open.as_ref().is_none_or(|open| open.left() == Some(0));
+        // Shards without rows may follow.
+        let is_last = self.parts.parts.iter().all(|part| part.rows == Some(0));
+        if is_read && is_last { self.at_hand(groups).map(drop) } else { Ok(()) }
     }
 
     /// The rows that were passed.

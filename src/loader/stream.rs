@@ -21,7 +21,9 @@ impl Batches {
         let Self { mode, copy_notes, log } = self;
         let mode = match mode {
             Mode::Inline(inline) => match inline.into_producer() {
-                Some((producer, stop)) => Mode::Prefetch(Readers::start(vec![*producer], 1, Turns::of_one(), &stop)?),
+                Some((producer, stop)) => {
+                    Mode::Prefetch(Readers::start(vec![*producer], 1, Turns::of_one(), log.clone(), &stop)?)
+                }
                 None => return Ok(BatchStream { batches: None }),
             },
             ahead => ahead,

@@ -3,6 +3,7 @@
 import functools
 import gc
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -212,6 +213,113 @@ class TestErrors:
             [0] * 4, 0, batch_size=4, world_size=1, drop_last=False,
         )  # fmt: skip
         assert sorted(found) == sorted([[1000 * (r // 100) + r % 100 for r in batch] for batch in expected])
+
+
+Outcome = tuple[list[list[int]], str | None, int | None]
+
+
+def outcome(loader: ad.Loader) -> Outcome:
+    """The rows of an epoch's batches, the error that ended it, and the rows that it left out."""
+    found: list[list[int]] = []
+    try:
+        for batch in loader:
+            found.append(rows_of(batch))
+    except ad.ConversionError as error:
+        return found, str(error), loader.left_out
+    return found, None, loader.left_out
+
+
+class TestShardsWithOtherRowsThanTheyTold:
+    @pytest.mark.parametrize("found", [10, 17])
+    @pytest.mark.parametrize("readers", [1, 2])
+    @pytest.mark.parametrize("prefetch", [0, 2])
+    @pytest.mark.parametrize("lying", [0, 1])
+    def test_are_found_whichever_reader_has_them(self, lying: int, prefetch: int, readers: int, found: int):
+        sources = [(numbered(found if shard == lying else 10), 10) for shard in range(2)]
+        loader = ad.Loader(sources=sources, lanes=2, batch_size=5, readers=readers, prefetch=prefetch)
+        batches, error, left_out = outcome(loader)
+        assert len(batches) == 4
+        if found == 10:
+            assert (error, left_out) == (None, 0)
+        else:
+            assert error is not None
+            assert error.startswith(f"shard {lying}: the source was said to have 10 rows, and has more")
+            assert left_out is None
+        assert loader_threads() == 0
+
+    @pytest.mark.parametrize("readers", [1, 2, 4])
+    def test_are_waited_for_while_other_readers_have_ended(self, readers: int):
+        resume = threading.Event()
+
+        def slow() -> Iterator[pa.Table]:
+            yield numbered(10)
+            assert resume.wait(60)
+            yield numbered(1)
+
+        sources = [(numbered(10), 10), (slow, 10), (numbered(10), 10), (numbered(10), 10)]
+        iterator = iter(ad.Loader(sources=sources, lanes=4, batch_size=10, readers=readers))
+        assert [len(rows_of(next(iterator))) for _ in range(4)] == [10] * 4
+        threading.Timer(0.3, resume.set).start()
+        with pytest.raises(ad.ConversionError, match=r"shard 1: .* has more"):
+            next(iterator)
+        assert next(iterator, None) is None
+        assert loader_threads() == 0
+
+    def test_rows_that_the_epoch_leaves_out_are_not_read(self):
+        read: list[int] = []
+
+        def opened(number: int) -> Iterator[pa.Table]:
+            for start in range(0, 400, 5):
+                read.append(number)
+                yield numbered(start + 5, 1 << 20).slice(start)
+
+        # Lane 0 has no row left after 25 of its rows, and lane 1 has 375.
+        sources = [(functools.partial(opened, 0), 25), (functools.partial(opened, 1), 375)]
+        state = ad.Loader(sources=sources, lanes=2, batch_size=5).state_dict() | {"taken": [175, 0]}
+        loader = ad.Loader(sources=sources, lanes=2, batch_size=5, readers=2)
+        loader.load_state_dict(state)
+        batches, error, left_out = outcome(loader)
+        assert (len(batches), left_out) == (10, 175)
+        assert error is None
+        assert len(read) < 80
+
+    @pytest.mark.parametrize("readers", [1, 2])
+    @pytest.mark.parametrize("prefetch", [0, 2])
+    @pytest.mark.parametrize("told", [[0, 20], [20, 0], [10, 0, 10], [5, 0, 15], [0, 0]])
+    def test_those_that_told_none_are_found_too(self, told: list[int], prefetch: int, readers: int):
+        options = {"batch_size": 5, "readers": readers, "prefetch": prefetch}
+        for lanes in (1, 2, 4):
+            honest = [(numbered(rows), rows) for rows in told]
+            assert outcome(ad.Loader(sources=honest, lanes=lanes, **options))[1:] == (None, 0)
+            sources = [(numbered(rows or 7), rows) for rows in told]
+            _, error, left_out = outcome(ad.Loader(sources=sources, lanes=lanes, **options))
+            assert error is not None
+            assert error.startswith(f"shard {told.index(0)}: the source was said to have 0 rows, and has more")
+            assert left_out is None
+
+    def test_readers_have_the_outcome_of_one(self):
+        chance = random.Random(52)
+        raised = 0
+        for _ in range(80):
+            told = [chance.choice([0, *range(1, 30)]) for _ in range(chance.randint(1, 8))]
+            real = [max(0, rows + chance.choice([0, 0, 0, 0, 0, 1, 7, -1])) for rows in told]
+            options: dict[str, Any] = {
+                "lanes": chance.randint(1, 6), "batch_size": chance.randint(1, 7), "drop_last": chance.random() < 0.3,
+                "shuffle_buffer": chance.choice([0, 0, 4, 50]), "seed": 3, "world_size": chance.choice([1, 1, 2, 3]),
+            }  # fmt: skip
+            tables = [shard_of_rows(number, rows) for number, rows in enumerate(real)]
+            sources = list(zip(tables, told, strict=True))
+            for rank in range(options["world_size"]):
+                expected = outcome(ad.Loader(sources=sources, rank=rank, prefetch=0, **options))
+                raised += expected[1] is not None
+                for readers in (1, 2, 5):
+                    loader = ad.Loader(sources=sources, rank=rank, readers=readers, **options)
+                    assert outcome(loader) == expected, (told, real, options, rank, readers)
+        assert raised > 20
+
+
+def shard_of_rows(number: int, rows: int) -> pa.Table:
+    return numbered(1000 * number + rows, 1 << 20).slice(1000 * number)
 
 
 def files() -> set[str]:
