@@ -527,7 +527,7 @@ class Loader(Generic[_BatchT_co]):
     shuffle_shards: whether each epoch permutes `sources`; None does if there is a shuffle_buffer.
     readers: the number of threads that read lanes.
     verify: what a loaded state is compared with, by hashes of sampled rows: "replay", the rows that are read
-        again; "all", which makes it an error if there is nothing to compare.
+        again; "all", which makes it an error if rows that were taken have no hashes: those of other ranks' lanes.
     worker: (v, V) makes only the rank's batches j with j % V == v, for a worker process v of V of the rank.
         world_size * V must divide `lanes`, so that no worker reads the rows of another.
 

@@ -218,6 +218,7 @@ impl Batches {
                 let batch = turn.saturating_mul(load.sharding.stride()).saturating_add(load.sharding.first());
                 let (number, taken) = place.batch(batch, 0);
                 let lane = lanes.get(number).cloned().unwrap_or_default();
+                checks.check_cover(&lane, taken, known.batch_size)?;
                 let resumed = Resumed { taken, batch_size: known.batch_size, rows: lane.rows().or(known.rows) };
                 let (shards, is_inline) = (shards.clone(), load.prefetch == 0);
                 let lane = (number, lane);

@@ -66,6 +66,16 @@ impl Samples {
     }
 }
 
+/// Returns how many of the first `rows` rows of a shard are sampled.
+pub(super) fn samples_among(rows: usize) -> usize {
+    let (mut samples, mut count) = (Samples::new(), 0_usize);
+    while samples.row() < rows {
+        samples.advance();
+        count = count.saturating_add(1);
+    }
+    count
+}
+
 /// The hashes of the rows of one shard, in its order.
 pub(super) struct RowHashes {
     samples: Samples,

@@ -9,7 +9,7 @@ use arrow_schema::FieldRef;
 use super::groups::{GroupChunk, Groups};
 use super::prefetch::Stop;
 use super::read_log::{Digest, ReadLog};
-use super::row_hashes::RowHashes;
+use super::row_hashes::{RowHashes, samples_among};
 use super::shards::{ShardLane, ShardPart, Shards};
 use super::slot::{Ring, Slot};
 use crate::arrow::{DeviceArray, DeviceArrayStream, difference};
@@ -49,6 +49,30 @@ pub(super) struct Checks {
     pub(super) expected: BTreeMap<usize, Digest>,
     /// Whether shards with such a digest are read again, even if none of their rows is needed.
     pub(super) all: bool,
+}
+
+impl Checks {
+    /// Refuses a state that has no hashes of rows that it took of this lane, if all must be compared: a state has those of the lanes
+    /// that its rank has read. `batch_size`: rows of a full batch of the loader that took them.
+    ///
+    /// # Errors
+    /// If there are such rows.
+    pub(super) fn check_cover(&self, lane: &ShardLane, taken: usize, batch_size: usize) -> Result<()> {
+        if !self.all {
+            return Ok(());
+        }
+        // Of the last batch, which may not have been full, one row was read for certain.
+        let read = taken.saturating_sub(batch_size.saturating_sub(1));
+        let known = |shard| self.expected.get(&shard).map_or(0, |digest| digest.samples);
+        let Some((shard, _)) = lane.first(read).find(|(shard, end)| known(*shard) < samples_among(*end)) else {
+            return Ok(());
+        };
+        let reason = format!(
+            "the state has no hashes of rows that were taken of shard {shard}, so it cannot be verified: a state has those of \
+             the lanes that its rank has read"
+        );
+        Err(Error::argument(reason).remedy_is(Remedy::from("load the state of this rank").or(Remedy::NotVerified)))
+    }
 }
 
 /// The part that is read.

@@ -1,6 +1,7 @@
 """A source that has changed between a state and its resumption is found: by the hashes that docs/loader.md defines."""
 
 import json
+import random
 import struct
 import subprocess
 import sys
@@ -203,6 +204,84 @@ class TestAChangedSource:
     def test_verify_is_one_of_two(self, verify: Any):
         with pytest.raises(ValueError, match="verify"):
             loader(verify=verify)
+
+
+class TestVerifyingAllShards:
+    """A state has the hashes of the lanes that its rank has read."""
+
+    @staticmethod
+    def shards_of(rows: list[int], reversed_shard: int | None = None) -> list[tuple[pa.Table, int]]:
+        tables = [numbered(1000 * number + count, 1 << 20).slice(1000 * number) for number, count in enumerate(rows)]
+        if reversed_shard is not None:
+            tables[reversed_shard] = tables[reversed_shard].take(list(range(rows[reversed_shard]))[::-1])
+        return list(zip(tables, rows, strict=True))
+
+    def after(self, rounds: int, sources: list[tuple[pa.Table, int]], **options: Any) -> dict[str, Any]:
+        whole = ad.Loader(sources=sources, **options)
+        iterator = iter(whole)
+        for _ in range(rounds):
+            next(iterator)
+        state = whole.state_dict()
+        iterator.close()
+        return json.loads(json.dumps(state))
+
+    @pytest.mark.parametrize("prefetch", [0, 2])
+    def test_refuses_the_state_of_another_rank(self, prefetch: int):
+        options = {"lanes": 2, "batch_size": 10, "world_size": 2, "prefetch": prefetch}
+        rows = [40, 40]
+        states = [self.after(2, self.shards_of(rows), rank=rank, **options) for rank in range(2)]
+        for rank in range(2):
+            for other in range(2):
+                # Nobody could tell that the rank's own shard is reversed.
+                changed = self.shards_of(rows, reversed_shard=rank)
+                loader = ad.Loader(sources=changed, rank=rank, verify="all", **options)
+                loader.load_state_dict(states[other])
+                named = f"shard {rank}: .*changed" if other == rank else f"no hashes of rows .* of shard {rank}"
+                with pytest.raises(ad.ConversionError, match=named) as caught:
+                    list(loader)
+                assert other == rank or 'verify="replay"' in caught.value.remedy
+        # Without it, each rank can load the state of any.
+        loader = ad.Loader(sources=self.shards_of(rows), rank=0, **options)
+        loader.load_state_dict(states[1])
+        assert [rows_of(batch) for batch in loader] == [list(range(20, 30)), list(range(30, 40))]
+
+    def test_a_shard_of_two_lanes_counts_by_the_rows_that_were_read(self):
+        # Lane 1 begins at row 30 of shard 0.
+        options = {"lanes": 2, "batch_size": 10, "world_size": 2}
+        states = [self.after(2, self.shards_of([60, 0]), rank=rank, **options) for rank in range(2)]
+        for rank, other, passes in ((0, 0, True), (1, 1, True), (0, 1, True), (1, 0, False)):
+            loader = ad.Loader(sources=self.shards_of([60, 0]), rank=rank, verify="all", **options)
+            loader.load_state_dict(states[other])
+            if passes:
+                assert len(list(loader)) == 1
+            else:
+                with pytest.raises(ad.ConversionError, match="of shard 0"):
+                    iter(loader)
+
+    def test_takes_the_own_state_of_each_rank(self):
+        chance = random.Random(7)
+        for _ in range(40):
+            world_size = chance.choice([1, 2, 3])
+            rows = [chance.randint(0, 60) for _ in range(chance.randint(1, 8))]
+            options: dict[str, Any] = {
+                "lanes": world_size * chance.randint(1, 3), "batch_size": chance.randint(1, 9),
+                "world_size": world_size, "drop_last": chance.random() < 0.5,
+                "shuffle_buffer": chance.choice([0, 5, 40]), "seed": 1, "readers": chance.randint(1, 3),
+            }  # fmt: skip
+            sources = self.shards_of(rows)
+            rounds = chance.randint(0, len(ad.Loader(sources=sources, **options)))
+            for rank in range(world_size):
+                state = self.after(rounds, sources, rank=rank, **options)
+                more = {**options, "batch_size": chance.randint(1, 9), "drop_last": chance.random() < 0.5}
+                if options["lanes"] % (2 * world_size) == 0:
+                    # A rank of twice as many reads some of the lanes.
+                    more["world_size"] = 2 * world_size
+                loader = ad.Loader(sources=sources, rank=rank, verify="all", **more)
+                loader.load_state_dict(state)
+                expected = ad.Loader(sources=sources, rank=rank, **more)
+                expected.load_state_dict(state)
+                found = [rows_of(batch) for batch in loader]
+                assert found == [rows_of(batch) for batch in expected]
 
 
 class TestFingerprint:
