@@ -2,6 +2,7 @@
 
 import json
 import random
+import warnings
 
 import arrow_dlpack as ad
 import pytest
@@ -64,6 +65,56 @@ def test_what_is_left_out_is_what_no_rank_has(shuffle_buffer: int):
             ranks = [ad.Loader(numbered(rows), rank=rank, **options) for rank in range(world_size)]
             seen = sum(len(rows_of(batch)) for rank in ranks for batch in rank)
             assert [rank.left_out for rank in ranks] == [rows - seen] * world_size
+
+
+class TestLanes:
+    """The numbers of rows that docs/loader.md says are left out."""
+
+    @staticmethod
+    def lanes_of(rows: int, lanes: int, batch_size: int, **options: object) -> ad.Loader:
+        return ad.Loader(sources=[(numbered(rows, 1 << 20), rows)], lanes=lanes, batch_size=batch_size, **options)
+
+    @pytest.mark.parametrize(
+        ("batches_before", "batch_size", "left_out"), [(32, 32, 14_848), (64, 32, 0), (128, 32, 0), (32, 512, 0)]
+    )
+    def test_that_are_out_of_step_leave_rows_out(self, batches_before: int, batch_size: int, left_out: int):
+        loader = self.lanes_of(128_000, 64, 512)
+        taken_by([loader], batches_before)
+        state = loader.state_dict()
+        other = self.lanes_of(128_000, 64, batch_size)
+        other.load_state_dict(state)
+        assert sum(len(rows_of(batch)) for batch in other) == 128_000 - 512 * batches_before - left_out
+        assert other.left_out == left_out
+
+    def test_that_are_in_step_leave_out_fewer_rows_than_there_are_lanes(self):
+        chance = random.Random(64)
+        for _ in range(60):
+            lanes, size, world = chance.randint(2, 9), chance.randint(1, 20), chance.randint(1, 5)
+            rows, drop_last = chance.randint(lanes, 400), chance.random() < 0.5
+            loader = self.lanes_of(rows, lanes, size, world_size=world, drop_last=drop_last)
+            all_rounds = len(list(loader))
+            bound = lanes * size if drop_last else lanes
+            shared = 0 if lanes % world == 0 else (world - 1) * size
+            assert loader.left_out < bound + shared
+            # Another size after whole rounds of lanes.
+            whole = self.lanes_of(rows, lanes, size)
+            taken_by([whole], chance.randint(0, all_rounds * world // lanes) * lanes)
+            state = whole.state_dict()
+            if state["next_lane"] == 0 and len(set(state["taken"])) == 1:
+                other = self.lanes_of(rows, lanes, chance.randint(1, 20))
+                other.load_state_dict(state)
+                list(other)
+                assert other.left_out < lanes
+
+    def test_without_rows_are_warned_of(self):
+        with pytest.warns(UserWarning, match="60 rows are too few for 64 lanes"):
+            loader = self.lanes_of(60, 64, 1)
+        assert len(loader) == len(list(loader)) == 0
+        assert loader.left_out == 60
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            self.lanes_of(64, 64, 1)
+            self.lanes_of(0, 64, 1)
 
 
 def test_a_state_of_the_first_version_goes_on():

@@ -135,6 +135,7 @@ impl Loader {
         if world_size > 1 {
             sources.warn_of_query(py)?;
         }
+        sources.warn_of_lanes(py, lanes.get())?;
         match sources.columns(py)? {
             Some((Known::Type(field), index)) => Batches::check_type(&field, &conversion.clone().index(index))?,
             Some((Known::Names(field), _)) if !conversion.may_have_paths(&field) => conversion.check_names(&field)?,

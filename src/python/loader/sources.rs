@@ -1,8 +1,9 @@
 //! What a loader reads: one source, or several as shards with their numbers of rows.
 
+use std::ffi::CString;
 use std::sync::Arc;
 
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyTypeError, PyUserWarning, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
@@ -130,6 +131,20 @@ impl Sources {
     /// Warns of a query, as [`LoaderSource::warn_of_query`].
     pub(super) fn warn_of_query(&self, py: Python<'_>) -> PyResult<()> {
         self.shards.iter().try_for_each(|shard| shard.source.warn_of_query(py))
+    }
+
+    /// Warns of more lanes than rows: one without a row ends each epoch before its first batch.
+    ///
+    /// # Errors
+    /// As [`LoaderSource::rows`]; the warning, if the filters make it an error.
+    pub(super) fn warn_of_lanes(&self, py: Python<'_>, lanes: usize) -> PyResult<()> {
+        let rows = if lanes > 1 { self.rows(py)? } else { None };
+        let Some(rows) = rows.filter(|rows| (1..lanes).contains(rows)) else { return Ok(()) };
+        let message = format!(
+            "no epoch has a batch, because {rows} rows are too few for {lanes} lanes: an epoch ends at the first lane without a row. \
+             Pass fewer lanes=."
+        );
+        PyErr::warn(py, &py.get_type::<PyUserWarning>(), &CString::new(message)?, 1)
     }
 
     /// The object of one source, or the list of shards, for another loader.
