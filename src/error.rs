@@ -55,6 +55,7 @@ struct Details {
     remedy: Option<Remedy>,
     code: Option<i32>,
     source: Option<Cause>,
+    shard: Option<usize>,
     others: Vec<Error>,
 }
 
@@ -79,8 +80,8 @@ const REPORT: &str = concat!("this is a bug of arrow-dlpack: please report this 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, reason: impl Into<String>) -> Self {
         let reason = reason.into();
-        let (column, row, remedy, code, source) = (None, None, None, None, None);
-        Self(Box::new(Details { kind, column, row, reason, remedy, code, source, others: Vec::new() }))
+        let (column, row, remedy, code, source, shard) = (None, None, None, None, None, None);
+        Self(Box::new(Details { kind, column, row, reason, remedy, code, source, shard, others: Vec::new() }))
     }
 
     pub(crate) fn invalid(reason: impl Into<String>) -> Self {
@@ -125,7 +126,14 @@ impl Error {
     /// Names the shard of a source by its number.
     pub(crate) fn in_shard(mut self, shard: usize) -> Self {
         self.0.reason = format!("shard {shard}: {}", self.0.reason);
+        self.0.shard = Some(shard);
         self
+    }
+
+    /// Returns the number of the shard that is named, for a caller that is told the cause and not the reason.
+    #[cfg(feature = "python")]
+    pub(crate) fn shard(&self) -> Option<usize> {
+        self.0.shard
     }
 
     pub(crate) fn at_row(mut self, row: usize) -> Self {

@@ -125,9 +125,13 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 }
 
 fn raise(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
-    // An exception of a source is raised unchanged.
+    // An exception of a source is raised unchanged, with a note of its shard.
     if let Some(raised) = error.source().and_then(|source| source.downcast_ref::<PyErr>()) {
-        return Ok(raised.clone_ref(py));
+        let raised = raised.clone_ref(py);
+        return Ok(match error.shard() {
+            Some(shard) => of_shard(py, raised, shard),
+            None => raised,
+        });
     }
     let exceptions = exceptions(py)?;
     let class = match error.kind() {
@@ -175,6 +179,20 @@ pub(super) fn item_taken(py: Python<'_>, error: PyErr) -> PyErr {
             Ok((text,)) => exception.setattr("args", (format!("{text}; {TAKEN}"),)),
             Err(_) => exception.call_method1("add_note", (TAKEN,)).map(drop),
         }
+    };
+    add().err().unwrap_or(error)
+}
+
+/// The exception of a source, with a note of its shard's number.
+pub(super) fn of_shard(py: Python<'_>, error: PyErr, shard: usize) -> PyErr {
+    let add = || -> PyResult<()> {
+        let (exception, note) = (error.value(py), format!("shard {shard}"));
+        // A source may raise one and the same exception again.
+        let is_told = match exception.getattr_opt("__notes__")? {
+            Some(notes) => notes.contains(&note)?,
+            None => false,
+        };
+        if is_told { Ok(()) } else { exception.call_method1("add_note", (note,)).map(drop) }
     };
     add().err().unwrap_or(error)
 }

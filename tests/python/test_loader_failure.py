@@ -1,8 +1,10 @@
 """What fails is told at its batch; and whatever the end, no thread, no memory and no half-read source is left."""
 
+import functools
 import gc
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import arrow_dlpack as ad
@@ -369,3 +371,45 @@ class TestThreads:
         time.sleep(0.05)
         assert len(made) == 4
         del iterator
+
+
+class TestExceptionsOfShards:
+    """They are raised as they are, with a note of the shard's number."""
+
+    @pytest.mark.parametrize("how", ["opens", "reads", "reads the first rows", "returns no data"])
+    @pytest.mark.parametrize(("prefetch", "readers"), [(0, 1), (2, 1), (2, 2)])
+    @pytest.mark.parametrize("fails", [0, 1, 2])
+    def test_name_it_once(self, fails: int, prefetch: int, readers: int, how: str):
+        gone = OSError(5, "disk gone")
+
+        def opened(number: int) -> Any:
+            if number == fails and how == "opens":
+                raise gone
+            return 5 if number == fails and how == "returns no data" else parts(number)
+
+        def parts(number: int) -> Iterator[pa.Table]:
+            if number == fails and how == "reads the first rows":
+                raise gone
+            yield numbered(5)
+            if number == fails and how == "reads":
+                raise gone
+            yield numbered(5)
+
+        sources = [(functools.partial(opened, number), 10) for number in range(3)]
+        loader = ad.Loader(sources=sources, lanes=3, batch_size=10, prefetch=prefetch, readers=readers)
+        for _ in range(2):
+            with pytest.raises((OSError, TypeError)) as caught:
+                list(loader)
+            assert how == "returns no data" or (caught.value is gone and str(gone) == "[Errno 5] disk gone")
+            assert caught.value.__notes__ == [f"shard {fails}"]
+
+    def test_of_one_source_have_no_note(self):
+        gone = OSError("disk gone")
+
+        def opened() -> pa.Table:
+            raise gone
+
+        for source in ({"source": opened}, {"sources": [opened]}):
+            with pytest.raises(OSError, match="disk gone"):
+                list(ad.Loader(batch_size=1, **source))
+        assert not hasattr(gone, "__notes__")

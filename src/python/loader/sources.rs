@@ -14,6 +14,7 @@ use crate::loader::Shards;
 use crate::python::arrow_input::Refuses;
 use crate::python::attach::attached;
 use crate::python::counts::count;
+use crate::python::errors::of_shard;
 use crate::python::sources::{Known, Opened, raised};
 use crate::spec::PandasIndex;
 
@@ -81,7 +82,8 @@ impl Sources {
 
     /// The stream of a shard, as [`LoaderSource::open`].
     pub(super) fn open(&self, py: Python<'_>, shard: usize, refuses: Refuses<'_>) -> PyResult<Opened> {
-        self.get(shard)?.source.open(py, refuses)
+        let opened = self.get(shard)?.source.open(py, refuses);
+        opened.map_err(|error| if self.len() > 1 { of_shard(py, error, shard) } else { error })
     }
 
     /// The shards, which are opened on the threads that read them.
