@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import json
 import multiprocessing.context
+import operator
 import os
 import tempfile
 from collections.abc import Iterator
@@ -117,6 +118,19 @@ class Epochs:
             self._begin(state)
         else:
             self._file, self._passes = os.fdopen(state.detach(), "r+b"), {}
+
+
+def epoch_number(epoch: Any) -> int:
+    """The number of an epoch, of any integer type. Raises TypeError and ValueError as `Loader.set_epoch` does."""
+    try:
+        if isinstance(epoch, bool):
+            raise TypeError
+        number = operator.index(epoch)
+    except TypeError:
+        raise TypeError(f"epoch must be an integer, not {type(epoch).__name__}") from None
+    if not 0 <= number < 1 << 64:
+        raise ValueError(f"epoch must be from 0 to 2**64 - 1, not {number}")
+    return number
 
 
 def is_spawning() -> bool:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import importlib
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ._epochs import Epochs, is_spawning
+from ._epochs import Epochs, epoch_number, is_spawning
 from ._native import Loader
 
 __all__ = ["LoaderDataset"]
@@ -61,14 +63,13 @@ class LoaderDataset:
         self._source = source
         self._ranks = None if rank is None or world_size is None else (rank, world_size)
         self._group, self._compare = group, compare
+        self._loader: Loader[Any] | None = None
+        self._worker: _Worker | None = None
         # Refuses wrong options before the ranks are known. Ranks that shuffle need a seed, which Loader demands.
         self._loader_ranks = self._ranks or (0, 1)
-        self._loader: Loader[Any] | None = self._made(self._loader_ranks, options.get("seed"))
-        self._epochs = Epochs(self._loader.state_dict()["seed"])
-        self._loader = None
+        self._epochs = Epochs(self._made(self._loader_ranks, options.get("seed")).state_dict()["seed"])
         # A state that was loaded, until an epoch begins.
         self._state: dict[str, Any] | None = None
-        self._worker: _Worker | None = None
         self._register()
 
     def _register(self) -> None:
@@ -76,8 +77,16 @@ class LoaderDataset:
         importlib.import_module("torch.utils.data").IterableDataset.register(LoaderDataset)
 
     def _made(self, ranks: tuple[int, int], seed: int | None, **more: Any) -> Loader[Any]:
+        self._refuse_spent()
         options = {**self._options, **more, "seed": seed, "rank": ranks[0], "world_size": ranks[1]}
         return Loader(self._source, **options)
+
+    def _refuse_spent(self) -> None:
+        """Raises ValueError for a source that can be read once, and was: another Loader would find no rows in it."""
+        for loader in (self._loader, self._worker and self._worker.loader):
+            # A TypeError is that of a source that can be read once, and was not yet.
+            with contextlib.suppress(TypeError):
+                copy.copy(loader)
 
     def _ranks_now(self) -> tuple[int, int]:
         if self._ranks is not None:
@@ -99,11 +108,12 @@ class LoaderDataset:
         """The loader of a process that is no worker."""
         ranks = self._ranks_now()
         if self._loader is None or self._loader_ranks != ranks:
-            self._loader, self._loader_ranks = self._made(ranks, self._seed_of(ranks)), ranks
+            loader = self._made(ranks, self._seed_of(ranks))
             if self._state is not None:
-                self._loader.load_state_dict(self._state)
+                loader.load_state_dict(self._state)
             else:
-                self._loader.set_epoch(self._epochs.next)
+                loader.set_epoch(self._epochs.next)
+            self._loader, self._loader_ranks = loader, ranks
         return self._loader
 
     def _of_worker(self, info: Any) -> _Worker:
@@ -112,11 +122,14 @@ class LoaderDataset:
         if self._worker is None or self._worker.number != number:
             if not str(self._options.get("device") or "cpu").startswith("cpu"):
                 raise RuntimeError("worker processes make batches in host memory: leave device= out, or num_workers=0")
-            ranks = self._ranks_now()
-            # As many as torch's operations have there.
-            more = {"threads": self._options.get("threads") or 1, "worker": number}
-            self._worker = _Worker(number, self._made(ranks, self._seed_of(ranks), **more))
+            self._worker = _Worker(number, self._made_for(number, self._seed_of(self._ranks_now())))
         return self._worker
+
+    def _made_for(self, number: tuple[int, int], seed: int | None) -> Loader[Any]:
+        """The loader of a worker process."""
+        # As many as torch's operations have there.
+        threads = self._options.get("threads") or 1
+        return self._made(self._ranks_now(), seed, threads=threads, worker=number)
 
     def __iter__(self) -> Iterator[Any]:
         """Begins the next epoch, or continues that of a loaded state: in a worker process, its share of the batches."""
@@ -164,7 +177,11 @@ class LoaderDataset:
         return len(self._of_process())
 
     def set_epoch(self, epoch: int) -> None:
-        """Sets the epoch of the next iteration, also in workers. Keeps a loaded state of the same epoch."""
+        """Sets the epoch of the next iteration, also in workers. Keeps a loaded state of the same epoch.
+
+        Raises TypeError for what is no integer, and ValueError for one below 0 or of more than 64 bits.
+        """
+        epoch = epoch_number(epoch)
         self._epochs.set_epoch(epoch)
         if self._state is not None and self._state["epoch"] != epoch:
             self._state = None
@@ -195,7 +212,8 @@ class LoaderDataset:
         """Restores a state of `state_dict()` or of a `Loader`: the next iteration continues from there. The numbers of
         ranks and workers and the batch size may be others.
 
-        Raises what `Loader.load_state_dict` raises, and ValueError for the state of another worker.
+        Raises what `Loader.load_state_dict` raises, and ValueError for the state of another worker, and for a source
+        that can be read once, and was. Nothing has changed then.
         """
         state, info = dict(state), _worker_info()
         if "worker" in state:
@@ -206,19 +224,28 @@ class LoaderDataset:
                     f"the state is of worker {state['worker'][0]} of {state['worker'][1]}, and this process is {here}; "
                     "load it into a StatefulDataLoader with the same num_workers"
                 )
-            self._epochs.set_state_of_worker(0, self._seed_in(state["loader"]))
+            position, has_ended = state.get("loader"), state.get("has_ended")
+            if info is None or not isinstance(position, dict) or not isinstance(has_ended, bool):
+                raise ValueError('the state is none of a worker: it needs a dict "loader", and a bool "has_ended"')
+            seed = self._seed_in(position)
+            # Refuses a wrong state before anything changes.
+            self._made_for((info.id, info.num_workers), seed).load_state_dict(position)
+            self._epochs.set_state_of_worker(0, seed)
             self._state, self._worker = state, None
             return
         ranks = self._ranks_now()
         loader = self._made(ranks, self._seed_in(state) if ranks[1] == 1 else self._options.get("seed"))
         loader.load_state_dict(state)
-        self._epochs.set_state(state["epoch"], state["seed"])
+        # Its numbers are Python's, whatever integers those of the state are.
+        position = loader.state_dict()
+        self._epochs.set_state(position["epoch"], position["seed"])
         self._state, self._loader, self._loader_ranks = state, loader, ranks
 
     def _seed_in(self, state: Mapping[str, Any]) -> int | None:
         """The seed to go on with: that of a state, unless another was passed, which Loader refuses."""
         passed: int | None = self._options.get("seed")
-        return state["seed"] if passed is None else passed
+        # Loader says what else a state without a seed lacks.
+        return state.get("seed") if passed is None else passed
 
     def compare_ranks(self) -> None:
         """Compares `Loader.fingerprint()` of the ranks over the process group, if there is one. A collective.
@@ -250,6 +277,7 @@ class LoaderDataset:
                     )
 
     def __getstate__(self) -> dict[str, Any]:
+        self._refuse_spent()
         state = {**self.__dict__, "_loader": None, "_worker": None, "_group": None}
         if self._loader is not None and self._state is None and not is_spawning():
             # A copy goes on in this epoch, and a worker begins the next one.

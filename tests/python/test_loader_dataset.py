@@ -302,3 +302,86 @@ def test_two_processes_of_gloo(torch, tmp_path: Path, monkeypatch):
     left = [row for loader in resumed for batch in loader for row in np.from_dlpack(batch)[:, 0].tolist()]
     taken = [row for rank in range(2) for batch in expected(2, rank, 2)[:3] for row in batch]
     assert len({*taken, *left}) == len(taken) + len(left) == sum(ROWS) - resumed[0].left_out
+
+
+class TestWrongEpochsAndStates:
+    """They are refused, and leave the data set as it was."""
+
+    @pytest.mark.parametrize(
+        ("epoch", "error"),
+        [
+            ("a", TypeError),
+            (1.5, TypeError),
+            (None, TypeError),
+            (True, TypeError),
+            (-1, ValueError),
+            (2**64, ValueError),
+        ],
+    )
+    def test_of_an_epoch(self, dataset, epoch: Any, error: type[Exception]):
+        data = dataset()
+        with pytest.raises(error, match="epoch must be"):
+            data.set_epoch(epoch)
+        assert [rows(batch) for batch in data] == expected(0)
+
+    @pytest.mark.parametrize("number", [np.int64(3), np.uint8(3)])
+    def test_integers_of_numpy_are_epochs(self, dataset, loader_of, number: Any):
+        data = dataset()
+        data.set_epoch(number)
+        assert [rows(batch) for batch in data] == expected(3)
+        data.load_state_dict({**data.state_dict(), "epoch": number})
+        assert [rows(batch) for batch in loader_of(data, 2)] == expected(3)
+        assert [rows(batch) for batch in loader_of(data, 2)] == expected(4)
+
+    @pytest.mark.parametrize(
+        ("change", "match"),
+        [
+            (lambda state: {}, 'no "version"'),
+            (lambda state: {**state, "epoch": "a"}, "epoch"),
+            (lambda state: {**state, "lanes": 3, "taken": [0] * 3}, "3 lanes"),
+            (lambda state: {**state, "seed": 6}, "seed"),
+            (lambda state: {key: value for key, value in state.items() if key != "seed"}, 'no "seed"'),
+        ],
+    )
+    def test_of_a_state(self, dataset, change: Any, match: str):
+        data = dataset()
+        iterator = iter(data)
+        next(iterator)
+        with pytest.raises(ValueError, match=match):
+            data.load_state_dict(change(data.state_dict()))
+        assert rows(next(iterator)) == expected(0)[1]
+        assert [rows(batch) for batch in data] == expected(1)
+
+    def test_of_a_state_without_a_seed(self, dataset):
+        # Nor was one passed.
+        with pytest.raises(ValueError, match='no "version"'):
+            dataset(seed=None).load_state_dict({})
+
+    def test_of_a_worker(self, dataset, torch, monkeypatch: Any):
+        import types
+
+        data = dataset()
+        info = types.SimpleNamespace(id=1, num_workers=2, seed=1)
+        monkeypatch.setattr(torch.utils.data, "get_worker_info", lambda: info)
+        good = data.state_dict()
+        for state in (
+            {"worker": [1, 2]}, {**good, "loader": {}}, {**good, "loader": 5}, {**good, "has_ended": 5},
+            {**good, "loader": {**good["loader"], "epoch": "a"}},
+        ):  # fmt: skip
+            with pytest.raises(ValueError, match="state"):
+                data.load_state_dict(state)
+            assert data.state_dict() == good
+        data.load_state_dict(good)
+        assert [rows(batch) for batch in data] == expected(0)[1::2]
+
+    def test_a_source_that_was_read_once_is_not_read_again(self, torch):
+        from arrow_dlpack.torch import LoaderDataset
+
+        data = LoaderDataset(numbered(20).to_reader(), batch_size=5)
+        start = data.state_dict()
+        # Not read yet.
+        data.load_state_dict(start)
+        assert [rows(batch) for batch in data] == [list(range(at, at + 5)) for at in range(0, 20, 5)]
+        for again in (lambda: data.load_state_dict(start), lambda: list(data), lambda: copy.copy(data)):
+            with pytest.raises(ValueError, match="can be read once, and was"):
+                again()
