@@ -3,12 +3,41 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import Any
 
 _READERS = ("pyarrow.parquet", "duckdb", "polars")
+
+# Footers that this process has parsed: each shard of a file would parse them again. There is no lock, which a fork
+# could leave locked: each access of a dict is atomic.
+_footers: dict[tuple[str, int, int, int, int], Any] = {}
+# The most bytes of footers, as they are in the files.
+_FOOTER_BYTES = 32 << 20
+
+
+def _opened(parquet: Any, path: str) -> Any:
+    """A Parquet file of pyarrow, with a footer that was parsed before if the file is as it was."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        # Not on this machine, or not there: pyarrow knows.
+        return parquet.ParquetFile(path)
+    key = (path, found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
+    known = _footers.get(key)
+    file = parquet.ParquetFile(path, metadata=known)
+    if known is None:
+        _footers[key] = file.metadata
+        kept = [(key, metadata.serialized_size) for key, metadata in list(_footers.items())]
+        size = sum(size for _, size in kept)
+        for oldest, freed in kept:
+            if size <= _FOOTER_BYTES:
+                break
+            _footers.pop(oldest, None)
+            size -= freed
+    return file
 
 
 @dataclass(frozen=True)
@@ -24,7 +53,7 @@ class _ArrowRowGroup:
 
     def _batches(self) -> Any:
         parquet = importlib.import_module("pyarrow.parquet")
-        with parquet.ParquetFile(self.path) as file:
+        with _opened(parquet, self.path) as file:
             yield from file.iter_batches(row_groups=[self.group], columns=self.columns)
 
 
@@ -61,8 +90,9 @@ def _literal(path: str) -> str:
 
 
 def _by_arrow(parquet: Any, path: str, columns: list[str] | None) -> list[tuple[Callable[[], Any], int]]:
-    metadata = parquet.read_metadata(path)
-    rows = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+    with _opened(parquet, path) as file:
+        metadata = file.metadata
+        rows = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
     return [(_ArrowRowGroup(path, group, columns), count) for group, count in enumerate(rows)]
 
 

@@ -1,0 +1,88 @@
+"""`parquet_shards`: what is kept of files between their shards, and for how long."""
+
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import arrow_dlpack as ad
+import arrow_dlpack._shards as module
+import pyarrow as pa
+import pytest
+from loader_reference import numbered, rows_of
+
+parquet = pytest.importorskip("pyarrow.parquet")
+
+
+@pytest.fixture(autouse=True)
+def parsed(monkeypatch: Any) -> list[str]:
+    """The files of which the footer is parsed, in an empty cache."""
+    found: list[str] = []
+    open_file = parquet.ParquetFile
+
+    def noting(path: str, metadata: Any = None, **options: Any) -> Any:
+        if metadata is None:
+            found.append(Path(path).name)
+        return open_file(path, metadata=metadata, **options)
+
+    monkeypatch.setattr(parquet, "ParquetFile", noting)
+    monkeypatch.setattr(module, "_footers", {})
+    return found
+
+
+def written(path: Path, table: pa.Table, rows: int = 10) -> Path:
+    parquet.write_table(table, path, row_group_size=rows)
+    return path
+
+
+def read(shards: Any) -> list[int]:
+    return [row for batch in ad.Loader(sources=shards, batch_size=7) for row in rows_of(batch)]
+
+
+def test_a_footer_is_parsed_once_for_all_row_groups(tmp_path: Path, parsed: list[str]):
+    path = written(tmp_path / "a.parquet", numbered(200))
+    shards = ad.parquet_shards(path)
+    assert len(shards) == 20
+    for _ in range(2):
+        assert read(shards) == list(range(200))
+    assert parsed == ["a.parquet"]
+
+
+def test_it_is_of_a_process_and_of_no_pickle(tmp_path: Path, parsed: list[str]):
+    path = written(tmp_path / "a.parquet", numbered(2000), rows=2)
+    shards = ad.parquet_shards(path)
+    assert len(pickle.dumps(shards[0])) < 500
+    module._footers.clear()
+    assert read(pickle.loads(pickle.dumps(shards))) == list(range(2000))
+    assert parsed == ["a.parquet"] * 2
+
+
+def test_a_file_that_was_written_again_is_parsed_again(tmp_path: Path, parsed: list[str]):
+    path = written(tmp_path / "a.parquet", numbered(20))
+    shards = ad.parquet_shards(path)
+    assert read(shards) == list(range(20))
+    # As large, and of as many rows.
+    before = os.stat(path)
+    written(path, pa.table({"row": range(100, 120)}))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
+    assert read(shards) == list(range(100, 120))
+    assert parsed == ["a.parquet"] * 2
+
+
+def test_footers_are_bounded(tmp_path: Path, parsed: list[str], monkeypatch: Any):
+    paths = [written(tmp_path / f"{number}.parquet", numbered(20)) for number in range(6)]
+    size = parquet.read_metadata(paths[0]).serialized_size
+    parsed.clear()
+    monkeypatch.setattr(module, "_FOOTER_BYTES", 2 * size + size // 2)
+    shards = ad.parquet_shards(paths)
+    assert read(shards) == list(range(20)) * 6
+    assert [Path(key[0]).name for key in module._footers] == ["4.parquet", "5.parquet"]
+    # Those of the last two were there already, until the first ones were parsed again.
+    assert parsed == [f"{number}.parquet" for number in range(6)] * 2
+
+
+def test_what_is_no_file_of_this_machine_is_left_to_the_reader(monkeypatch: Any):
+    opened: list[str] = []
+    monkeypatch.setattr(parquet, "ParquetFile", opened.append)
+    module._opened(parquet, "s3://bucket/a.parquet")
+    assert (opened, module._footers) == (["s3://bucket/a.parquet"], {})
