@@ -84,7 +84,7 @@ _Batches: TypeAlias = (
     _ToReader | _Scannable | _IterBatches | _CollectBatches | _ToArrowReader | _FetchRecordBatch | _ToBatches | _DataSet
 )
 _Source: TypeAlias = _ArrowData | _Batches | Iterable[_ArrowData | _Batches]
-_Shard: TypeAlias = _Source | Callable[[], _Source] | tuple[_Source | Callable[[], _Source], SupportsIndex]
+_Shard: TypeAlias = _Source | Callable[[], _Source] | tuple[_Source | Callable[[], _Source], SupportsIndex | None]
 _Data: TypeAlias = _Source | _DLPackExportable
 # A name, a tuple (device_type, device_id), a Device, or another library's device object.
 _Device: TypeAlias = str | tuple[int, int] | Device | object
@@ -520,7 +520,7 @@ class Loader(Generic[_BatchT_co]):
     threads: the number of threads that convert a large batch; None is ARROW_DLPACK_THREADS, or one per core.
     rank, world_size: batch k belongs to rank k % world_size. All ranks get the same number of batches.
     sources: the parts of a source, instead of `source`: a list of sources or callables, each also as (source, rows)
-        with its number of rows. All have one schema. The threads that read them open them.
+        with its number of rows, or None. All have one schema. The threads that read them open them.
     lanes: the number of equal parts that the rows of `sources` are cut into. Batch k has the next rows of lane
         k % lanes, so that a rank reads only its lanes if world_size divides their number. Each lane shuffles by
         itself, in an equal part of the buffer. More than one needs the number of rows of each of `sources`.
@@ -926,7 +926,8 @@ def statistics(
     columns that are no numbers. Temporal columns count in their ticks, values of lists one by one.
 
     source: Arrow data of any library, an iterable of it, a data set or file that is read in batches, or a callable
-        that returns one of these: as for `Loader`.
+        that returns one of these: as for `Loader`. Or shards: a list of (source, rows), such as that of
+        `parquet_shards`, which are read one after the other.
     statistics: a dict of "mean", "min", "max", "std", "mode", "count" or "null_count" by column. A column without
         values has only counts: all others are an error.
     limit: the most different values of a column whose "mode" is asked for; more are an error. They are in memory.
@@ -1502,7 +1503,8 @@ def categories(source: Any, columns: str, *, limit: SupportsIndex = 1_000_000) -
     needs it. Values of a dictionary that no row has do not count.
 
     source: Arrow data of any library, an iterable of it, a data set or file that is read in batches, or a callable
-        that returns one of these: as for `Loader`.
+        that returns one of these: as for `Loader`. Or shards: a list of (source, rows), such as that of
+        `parquet_shards`, which are read one after the other.
     columns: the name of a column, or a list of names.
     limit: the most values of a column; more are an error. The values and one array of the source are in memory.
     """

@@ -170,6 +170,18 @@ pub(super) fn null_in_stream(source: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
     add().err().unwrap_or(error)
 }
 
+/// The error of an item of `sources=`, which says the item's number.
+pub(super) fn of_item(py: Python<'_>, error: PyErr, number: usize) -> PyErr {
+    let add = || -> PyResult<()> {
+        let (exception, item) = (error.value(py), format!("sources[{number}]"));
+        match exception.getattr("args")?.extract::<(String,)>() {
+            Ok((text,)) => exception.setattr("args", (format!("{item}: {text}"),)),
+            Err(_) => exception.call_method1("add_note", (item,)).map(drop),
+        }
+    };
+    add().err().unwrap_or(error)
+}
+
 /// The error of a caller's options, which says that an item of the caller's iterator is lost by it.
 pub(super) fn item_taken(py: Python<'_>, error: PyErr) -> PyErr {
     const TAKEN: &str = "one item was taken from the iterator";

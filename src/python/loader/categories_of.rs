@@ -3,12 +3,11 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
-use super::sources::Sources;
+use super::whole::read_whole;
 use crate::loader::DistinctValues;
 use crate::python::categories::array;
 use crate::python::column_names::names;
 use crate::python::counts::count;
-use crate::stream_order::Interrupts;
 
 /// The most values of a column, unless the caller says otherwise.
 const MOST_VALUES: usize = 1_000_000;
@@ -21,7 +20,8 @@ const MOST_VALUES: usize = 1_000_000;
 /// needs it. Values of a dictionary that no row has do not count.
 ///
 /// source: Arrow data of any library, an iterable of it, a data set or file that is read in batches, or a callable
-///     that returns one of these: as for `Loader`.
+///     that returns one of these: as for `Loader`. Or shards: a list of (source, rows), such as that of
+///     `parquet_shards`, which are read one after the other.
 /// columns: the name of a column, or a list of names.
 /// limit: the most values of a column; more are an error. The values and one array of the source are in memory.
 #[pyfunction]
@@ -35,23 +35,9 @@ pub(super) fn categories<'py>(
     let single = columns.cast::<PyString>().ok();
     let columns = single.map_or_else(|| names(columns), |name| Ok(vec![name.extract::<String>()?]))?;
     let limit = limit.map_or(Ok(MOST_VALUES), |limit| count("limit", limit, 1))?;
-    let opened = Sources::new(py, Some(source), None)?.open(py, 0, &|unread| {
-        // A wrong name must not consume a stream.
-        Ok(DistinctValues::new(unread.field, &columns, limit).map(drop)?)
-    })?;
-    opened.take_over();
-    let mut stream = opened.stream;
-    let found = py.detach(|| {
-        let mut values = DistinctValues::new(stream.field(), &columns, limit)?;
-        let mut interrupts = Interrupts::new();
-        for array in &mut stream {
-            values.add(&array?)?;
-            interrupts.check()?;
-        }
-        values.finish()
-    });
-    drop(stream);
-    let found = found?;
+    let values =
+        read_whole(py, source, |field| DistinctValues::new(field, &columns, limit), |values, array| values.add(array))?;
+    let found = py.detach(|| values.finish())?;
     if let (Some(_), [(_, only)]) = (single, found.as_slice()) {
         return array(py, only.values());
     }

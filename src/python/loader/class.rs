@@ -47,7 +47,7 @@ use crate::spec::Conversion;
 /// threads: the number of threads that convert a large batch; None is ARROW_DLPACK_THREADS, or one per core.
 /// rank, world_size: batch k belongs to rank k % world_size. All ranks get the same number of batches.
 /// sources: the parts of a source, instead of `source`: a list of sources or callables, each also as (source, rows)
-///     with its number of rows. All have one schema. The threads that read them open them.
+///     with its number of rows, or None. All have one schema. The threads that read them open them.
 /// lanes: the number of equal parts that the rows of `sources` are cut into. Batch k has the next rows of lane
 ///     k % lanes, so that a rank reads only its lanes if world_size divides their number. Each lane shuffles by
 ///     itself, in an equal part of the buffer. More than one needs the number of rows of each of `sources`.

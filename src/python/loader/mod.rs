@@ -11,6 +11,7 @@ mod progress;
 mod source;
 mod sources;
 mod statistics_of;
+mod whole;
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
@@ -28,7 +29,7 @@ pub(super) use exit::{close_all, forget_ended};
 pub use iterator::LoaderIterator;
 use keywords::random_seed;
 use progress::Progress;
-use sources::Sources;
+use sources::{Sources, total};
 
 use super::categories::CategoryKeywords;
 use super::counts::{self, count, word};
@@ -260,7 +261,7 @@ impl Loader {
     /// `load_state_dict` of a loader with the same source, seed, shuffle_buffer and columns continues after the last
     /// batch that was handed out, also with another batch_size, world_size or drop_last.
     fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        keywords::to_dict(py, &self.progress.state(self.terms(py)?))
+        keywords::to_dict(py, &self.progress.state(self.terms_now(py)?))
     }
 
     /// Returns a dict that is equal for all ranks that read the same source with the same options and are in step.
@@ -269,7 +270,7 @@ impl Loader {
     /// were read: of the epoch that has just ended, or of the current one. With lanes, a rank has the `hashes` of
     /// its own shards: compare those that two ranks have in common.
     fn fingerprint<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let dict = keywords::to_dict(py, &self.progress.fingerprint(self.terms(py)?))?;
+        let dict = keywords::to_dict(py, &self.progress.fingerprint(self.terms_now(py)?))?;
         dict.set_item("world_size", self.load.sharding.world_size())?;
         dict.set_item("drop_last", self.load.sharding.drop_last())?;
         Ok(dict)
@@ -402,8 +403,20 @@ impl Loader {
     /// What a state has to fit, as far as the source tells it without being opened.
     fn terms(&self, py: Python<'_>) -> PyResult<Terms> {
         let mut terms = self.terms_alone();
-        terms.source.rows = self.sources.rows(py)?;
         terms.source.shards = self.sources.shard_rows(py)?;
+        terms.source.rows = match &terms.source.shards {
+            Some(rows) => total(rows),
+            None => self.sources.rows(py)?,
+        };
         Ok(terms)
+    }
+
+    /// As [`terms`](Self::terms), but of an epoch that has begun those that it began with: to count the rows of thousands of shards
+    /// takes longer than a batch.
+    fn terms_now(&self, py: Python<'_>) -> PyResult<Terms> {
+        match self.progress.begun_source() {
+            Some(source) => Ok(Terms { source, ..self.terms_alone() }),
+            None => self.terms(py),
+        }
     }
 }

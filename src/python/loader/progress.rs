@@ -104,6 +104,12 @@ impl Progress {
         self.lock().place.epoch()
     }
 
+    /// What is known of the source of an epoch that has begun, and has not ended.
+    pub(super) fn begun_source(&self) -> Option<SourceState> {
+        let position = self.lock();
+        position.begun.then(|| position.source.clone())
+    }
+
     /// How many rows of the last epoch that ended are in no batch.
     pub(super) fn left_out(&self) -> Option<usize> {
         self.lock().ended.as_ref().and_then(|ended| ended.left_out)

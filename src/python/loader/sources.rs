@@ -14,7 +14,7 @@ use crate::loader::Shards;
 use crate::python::arrow_input::Refuses;
 use crate::python::attach::attached;
 use crate::python::counts::count;
-use crate::python::errors::of_shard;
+use crate::python::errors::{of_item, of_shard};
 use crate::python::sources::{Known, Opened, raised};
 use crate::spec::PandasIndex;
 
@@ -42,6 +42,9 @@ impl Sources {
         sources: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         match (source, sources) {
+            (Some(source), None) if are_pairs(source)? => Err(PyTypeError::new_err(
+                "the source is a list of (source, rows), which are shards; pass it as sources=",
+            )),
             (source, None) => {
                 let none = py.None().into_bound(py);
                 let source = LoaderSource::new(source.unwrap_or(&none))?;
@@ -50,6 +53,14 @@ impl Sources {
             (None, Some(sources)) => Self::of_items(sources),
             (Some(_), Some(_)) => Err(PyTypeError::new_err("Loader() takes a source or sources=, and not both")),
         }
+    }
+
+    /// One source, or the shards of a list of (source, rows), for a function that reads all of it.
+    ///
+    /// # Errors
+    /// As [`Sources::new`].
+    pub(super) fn of_one_or_shards(py: Python<'_>, source: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if are_pairs(source)? { Self::of_items(source) } else { Self::new(py, Some(source), None) }
     }
 
     fn of_items(sources: &Bound<'_, PyAny>) -> PyResult<Self> {
@@ -62,7 +73,8 @@ impl Sources {
         if items.is_empty() {
             return Err(PyValueError::new_err("sources has no shard; pass one source or more"));
         }
-        let shards = items.iter().map(Shard::new).collect::<PyResult<Vec<_>>>()?;
+        let shard = |(number, item)| Shard::new(item).map_err(|error| of_item(sources.py(), error, number));
+        let shards = items.iter().enumerate().map(shard).collect::<PyResult<Vec<_>>>()?;
         Ok(Self { shards: Arc::new(shards), items: Some(PyList::new(sources.py(), items)?.unbind()) })
     }
 
@@ -115,11 +127,8 @@ impl Sources {
     /// # Errors
     /// As [`LoaderSource::rows`].
     pub(super) fn rows(&self, py: Python<'_>) -> PyResult<Option<usize>> {
-        let mut all = Some(0_usize);
-        for shard in &*self.shards {
-            all = all.zip(shard.rows(py)?).and_then(|(all, rows)| all.checked_add(rows));
-        }
-        Ok(all)
+        let rows = self.shards.iter().map(|shard| shard.rows(py)).collect::<PyResult<Vec<_>>>()?;
+        Ok(total(&rows))
     }
 
     /// How many rows each shard has, if that is known; `None` for one source.
@@ -196,19 +205,41 @@ impl Sources {
     }
 }
 
-impl Shard {
-    /// A source, or a pair of it and its number of rows.
-    fn new(item: &Bound<'_, PyAny>) -> PyResult<Self> {
-        if let Ok(pair) = item.cast::<PyTuple>()
-            && let (2, Ok(source), Ok(rows)) = (pair.len(), pair.get_item(0), pair.get_item(1))
-            && rows.hasattr("__index__")?
-        {
-            return Ok(Self {
-                source: LoaderSource::new(&source)?,
-                told: Some(count("the rows of a shard", &rows, 0)?),
-            });
+/// The sum of numbers of rows; `None` if one is not known.
+pub(super) fn total(rows: &[Option<usize>]) -> Option<usize> {
+    rows.iter().try_fold(0_usize, |all, rows| all.checked_add((*rows)?))
+}
+
+/// Whether an object is a list of (source, rows), which is no source: the numbers are no data.
+fn are_pairs(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    if !object.is_instance_of::<PyList>() && !object.is_instance_of::<PyTuple>() {
+        return Ok(false);
+    }
+    let mut are_pairs = false;
+    for item in object.try_iter()? {
+        if pair(&item?)?.is_none() {
+            return Ok(false);
         }
-        Ok(Self { source: LoaderSource::new(item)?, told: None })
+        are_pairs = true;
+    }
+    Ok(are_pairs)
+}
+
+/// A source and its number of rows or None, if an item is a pair of these.
+fn pair<'py>(item: &Bound<'py, PyAny>) -> PyResult<Option<(Bound<'py, PyAny>, Bound<'py, PyAny>)>> {
+    let Ok(pair) = item.cast::<PyTuple>() else { return Ok(None) };
+    let (2, Ok(source), Ok(rows)) = (pair.len(), pair.get_item(0), pair.get_item(1)) else { return Ok(None) };
+    Ok((rows.is_none() || rows.hasattr("__index__")?).then_some((source, rows)))
+}
+
+impl Shard {
+    /// A source, or a pair of it and its number of rows, if that is known.
+    fn new(item: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let Some((source, rows)) = pair(item)? else {
+            return Ok(Self { source: LoaderSource::new(item)?, told: None });
+        };
+        let told = if rows.is_none() { None } else { Some(count("the rows of a shard", &rows, 0)?) };
+        Ok(Self { source: LoaderSource::new(&source)?, told })
     }
 
     fn rows(&self, py: Python<'_>) -> PyResult<Option<usize>> {

@@ -4,12 +4,11 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
-use super::sources::Sources;
+use super::whole::read_whole;
 use crate::loader::{Statistic, Statistics};
 use crate::python::counts::count;
 use crate::python::options::mapping;
 use crate::spec::Scalar;
-use crate::stream_order::Interrupts;
 
 /// The most values of a column whose mode is asked for, unless the caller says otherwise.
 const MOST_VALUES: usize = 1_000_000;
@@ -23,7 +22,8 @@ const MOST_VALUES: usize = 1_000_000;
 /// columns that are no numbers. Temporal columns count in their ticks, values of lists one by one.
 ///
 /// source: Arrow data of any library, an iterable of it, a data set or file that is read in batches, or a callable
-///     that returns one of these: as for `Loader`.
+///     that returns one of these: as for `Loader`. Or shards: a list of (source, rows), such as that of
+///     `parquet_shards`, which are read one after the other.
 /// statistics: a dict of "mean", "min", "max", "std", "mode", "count" or "null_count" by column. A column without
 ///     values has only counts: all others are an error.
 /// limit: the most different values of a column whose "mode" is asked for; more are an error. They are in memory.
@@ -54,24 +54,11 @@ pub(super) fn statistics<'py>(
     };
     let columns = columns.iter().map(column).collect::<PyResult<Vec<_>>>()?;
     let limit = limit.map_or(Ok(MOST_VALUES), |limit| count("limit", limit, 1))?;
-    let opened = Sources::new(py, Some(source), None)?.open(py, 0, &|unread| {
-        // A wrong name must not consume a stream.
-        Ok(Statistics::new(unread.field, &columns, limit).map(drop)?)
-    })?;
-    opened.take_over();
-    let mut stream = opened.stream;
-    let found = py.detach(|| {
-        let mut statistics = Statistics::new(stream.field(), &columns, limit)?;
-        let mut interrupts = Interrupts::new();
-        for array in &mut stream {
-            statistics.add(&array?)?;
-            interrupts.check()?;
-        }
-        statistics.finish()
-    });
-    drop(stream);
+    let statistics =
+        read_whole(py, source, |field| Statistics::new(field, &columns, limit), |seen, array| seen.add(array))?;
+    let found = py.detach(|| statistics.finish())?;
     let dict = PyDict::new(py);
-    for (name, value) in found? {
+    for (name, value) in found {
         match value {
             Scalar::Bool(value) => dict.set_item(name, value)?,
             Scalar::Int(value) => dict.set_item(name, value)?,

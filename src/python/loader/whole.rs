@@ -1,0 +1,54 @@
+//! Reads a whole source, or each of its shards, for what data tells of itself: its categories and statistics.
+
+use arrow_schema::FieldRef;
+use pyo3::prelude::*;
+
+use super::sources::Sources;
+use crate::arrow::{DeviceArray, difference};
+use crate::error::{Error, Result};
+use crate::stream_order::Interrupts;
+
+/// Returns what `begin` makes of the type, after `add` was called with each array of the source, or of the shards in their order.
+///
+/// # Errors
+/// Those of `begin`, before a stream is consumed, of `add`, and of reading; if shards have other types than the first.
+pub(super) fn read_whole<T: Send>(
+    py: Python<'_>,
+    source: &Bound<'_, PyAny>,
+    begin: impl Fn(&FieldRef) -> Result<T> + Sync,
+    add: impl Fn(&mut T, &DeviceArray) -> Result<()> + Sync,
+) -> PyResult<T> {
+    let sources = Sources::of_one_or_shards(py, source)?;
+    let mut read: Option<(FieldRef, T)> = None;
+    for shard in 0..sources.len() {
+        let opened = sources.open(py, shard, &|unread| {
+            // A wrong name must not consume a stream.
+            Ok(begin(unread.field).map(drop)?)
+        })?;
+        opened.take_over();
+        let mut stream = opened.stream;
+        let name = |error: Error| if sources.len() > 1 { error.in_shard(shard) } else { error };
+        let (field, mut whole) = match read.take() {
+            None => (stream.field().clone(), begin(stream.field())?),
+            Some(read) => read,
+        };
+        if let Some((found, first)) = difference(stream.field(), &field) {
+            let error = Error::argument(format!("the shard has {found}, and the first one {first}"));
+            return Err(name(error.remedy_is("give all shards one schema")).into());
+        }
+        let added = py.detach(|| -> Result<()> {
+            let mut interrupts = Interrupts::new();
+            for array in &mut stream {
+                array.and_then(|array| add(&mut whole, &array)).map_err(name)?;
+                interrupts.check()?;
+            }
+            Ok(())
+        });
+        // A source may need the interpreter to be released.
+        drop(stream);
+        added?;
+        read = Some((field, whole));
+    }
+    let (_, whole) = read.ok_or_else(|| Error::internal("a source without a shard"))?;
+    Ok(whole)
+}
