@@ -5,13 +5,17 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use arrow_array::{Array, ArrayRef};
-use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_schema::FieldRef;
 
 use super::kept_rows::{KeptArray, KeptRow, VariedGroups};
-use super::row_hashes::{Samples, fold_bytes, fold_count};
+#[cfg(feature = "python")]
+use super::row_hashes::fold_bytes;
+use super::row_hashes::{Samples, fold_count};
 use super::slot::Slot;
 use super::target::{self, BatchTarget};
+#[cfg(feature = "python")]
+use super::texts::fold_tick_types;
+use super::texts::{fold_text, texts, with_ticks};
 use crate::alloc::fallible;
 use crate::arrow::DeviceArray;
 use crate::column::require_host;
@@ -146,19 +150,14 @@ impl Groups {
     /// Returns a hash that goes on with the dictionaries of codes, as docs/loader.md defines it.
     ///
     /// # Errors
-    /// If a dictionary's value has no text.
+    /// If arrow-cast writes no values of a dictionary's type, or an allocation fails.
     pub(super) fn fold_dictionaries(&self, hash: u64) -> Result<u64> {
         self.groups.iter().flat_map(|group| group.known().iter().flatten()).try_fold(hash, |hash, dictionary| {
-            let options = FormatOptions::default();
-            let texts = ArrayFormatter::try_new(dictionary.values.as_ref(), &options);
-            let texts = texts.map_err(|error| Error::unsupported(error.to_string()))?;
-            let count = dictionary.values.len();
-            let (mut hash, mut samples) = (fold_count(hash, count), Samples::new());
-            while samples.row() < count {
-                let value = texts.value(samples.row());
-                let text =
-                    fallible::written(|text| value.write(text).map_err(|error| Error::invalid(error.to_string())))?;
-                hash = fold_bytes(hash, text.as_bytes());
+            let values = with_ticks(&dictionary.values)?;
+            let texts = texts(values.as_ref())?;
+            let (mut hash, mut samples) = (fold_count(hash, values.len()), Samples::new());
+            while samples.row() < values.len() {
+                hash = fold_text(hash, &texts, samples.row())?;
                 samples.advance();
             }
             Ok(hash)
@@ -178,6 +177,10 @@ impl Groups {
                 let hash = fold_bytes(hash, text.as_bytes());
                 let hash = match spec.element() {
                     element @ crate::spec::Element::Ticks { .. } => fold_bytes(hash, element.to_string().as_bytes()),
+                    _ => hash,
+                };
+                let hash = match spec.field().data_type() {
+                    data_type if spec.has_codes() => fold_tick_types(hash, data_type),
                     _ => hash,
                 };
                 let Some(categories) = spec.categories() else { return Ok::<_, Error>(hash) };

@@ -10,6 +10,9 @@ use arrow_data::ArrayData;
 use super::row_bytes::row_bytes;
 #[cfg(feature = "python")]
 use super::row_hashes::fold_bytes;
+use super::row_hashes::{NO_VALUE, fold};
+#[cfg(feature = "python")]
+use super::texts::fold_tick_types;
 use super::varied_hashes::fold_part;
 use crate::alloc::fallible;
 use crate::arrow::DeviceArray;
@@ -17,6 +20,8 @@ use crate::conversion::{Converted, VariedGroup};
 use crate::convert::join_data;
 use crate::error::{Error, ErrorKind, Result, catch_panic};
 use crate::spec::CopyMode;
+#[cfg(feature = "python")]
+use crate::spec::GroupForm;
 
 /// Runs of rows from which on they are copied together before they are converted, which is faster than one by one.
 const JOINED_FROM: usize = 4;
@@ -143,11 +148,15 @@ impl VariedGroups {
     /// Returns a hash that goes on with a row, as docs/loader.md defines it.
     ///
     /// # Errors
-    /// If the row cannot be converted.
+    /// If an allocation fails.
     pub(super) fn fold(&self, hash: u64, row: &KeptRow) -> Result<u64> {
         self.0.iter().enumerate().try_fold(hash, |hash, (number, group)| {
             let array = row.array.part(number)?.array.clipped(&(row.row..row.row.saturating_add(1)));
-            fold_part(hash, group, &array)
+            match fold_part(hash, group, &array) {
+                // Another row of the batch may have to tell why this one cannot be converted.
+                Err(error) if error.kind() != ErrorKind::Memory => Ok(fold(hash, NO_VALUE)),
+                folded => folded,
+            }
         })
     }
 
@@ -156,7 +165,11 @@ impl VariedGroups {
     pub(super) fn fold_conversion(&self, hash: u64) -> u64 {
         self.0.iter().fold(hash, |hash, group| {
             let text = format!("{} {:?} {:?} {:?}", group.name, group.group, group.options.dtype, group.options.nulls);
-            fold_bytes(hash, text.as_bytes())
+            let hash = fold_bytes(hash, text.as_bytes());
+            match group.group.form() {
+                GroupForm::Arrow => fold_tick_types(hash, group.field.data_type()),
+                _ => hash,
+            }
         })
     }
 

@@ -28,6 +28,7 @@ mod statistics;
 #[cfg(feature = "async")]
 mod stream;
 mod target;
+mod texts;
 mod varied_hashes;
 mod vocabulary;
 

@@ -7,6 +7,9 @@ use crate::error::{Error, Remedy, Result};
 const SHARE: usize = 16;
 const LONGEST: usize = 8192;
 
+/// Stands for a value that cannot be converted or has no text; nothing has so many bytes.
+pub(super) const NO_VALUE: u64 = u64::MAX;
+
 /// A bijection of 64-bit words in which each bit of the input changes about half of the bits of the output.
 fn mix(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

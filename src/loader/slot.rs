@@ -79,7 +79,7 @@ impl Slot {
     /// The hash of a row, as docs/loader.md defines it.
     ///
     /// # Errors
-    /// If there is no such row.
+    /// If there is no such row, or an allocation fails.
     pub(super) fn row_hash(&mut self, row: usize, varied: &VariedGroups) -> Result<u64> {
         let missing = || Error::internal("no such row to hash");
         let hash = self
@@ -89,8 +89,7 @@ impl Slot {
         if varied.is_empty() {
             return Ok(hash);
         }
-        // Another row of the batch may have to tell why this one cannot be converted.
-        Ok(varied.fold(hash, self.kept.get(row).ok_or_else(missing)?).unwrap_or(0))
+        varied.fold(hash, self.kept.get(row).ok_or_else(missing)?)
     }
 
     pub(super) fn into_parts(self) -> (Vec<RowBlock>, Vec<KeptRow>) {

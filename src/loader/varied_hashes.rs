@@ -1,9 +1,9 @@
 //! Hashes of rows that differ in length or are passed through: docs/loader.md defines them.
 
 use arrow_array::Array;
-use arrow_cast::display::{ArrayFormatter, FormatOptions};
 
 use super::row_hashes::{fold, fold_bytes};
+use super::texts::{fold_text, texts, with_ticks};
 use crate::alloc::fallible;
 use crate::arrow::DeviceArray;
 use crate::conversion::VariedGroup;
@@ -16,7 +16,7 @@ use crate::tensor::Tensor;
 /// Returns a hash that goes on with the only row of this part of a group.
 ///
 /// # Errors
-/// If the row cannot be converted, or has no text.
+/// If the row cannot be converted.
 pub(super) fn fold_part(hash: u64, group: &VariedGroup, row: &DeviceArray) -> Result<u64> {
     let rows = std::slice::from_ref(row);
     match group.group.form() {
@@ -85,18 +85,12 @@ fn fold_ragged(hash: u64, ragged: &Ragged, rows: &[usize]) -> Result<u64> {
 
 /// Of each column a 0 for a null, or a 1 and the text of the value.
 fn fold_texts(hash: u64, row: &DeviceArray) -> Result<u64> {
-    let options = FormatOptions::default();
     (0..row.columns().len()).try_fold(hash, |hash, index| {
-        let array = row.column(index)?.to_arrow_unlogged()?;
-        if array.is_null(0) {
-            return Ok(fold(hash, 0));
+        let array = with_ticks(&row.column(index)?.to_arrow_unlogged()?)?;
+        match array.is_null(0) {
+            true => Ok(fold(hash, 0)),
+            false => fold_text(fold(hash, 1), &texts(array.as_ref())?, 0),
         }
-        let texts =
-            ArrayFormatter::try_new(array.as_ref(), &options).map_err(|error| Error::unsupported(error.to_string()))?;
-        let text = fallible::written(|text| {
-            texts.value(0).write(text).map_err(|error| Error::unsupported(error.to_string()))
-        })?;
-        Ok(fold_bytes(fold(hash, 1), text.as_bytes()))
     })
 }
 
