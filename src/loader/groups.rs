@@ -7,14 +7,14 @@ use std::sync::{Arc, OnceLock};
 use arrow_array::{Array, ArrayRef};
 use arrow_schema::FieldRef;
 
+#[cfg(feature = "python")]
+use super::conversion_hashes::fold_column;
 use super::kept_rows::{KeptArray, KeptRow, VariedGroups};
 #[cfg(feature = "python")]
 use super::row_hashes::fold_bytes;
 use super::row_hashes::{Samples, fold_count};
 use super::slot::Slot;
 use super::target::{self, BatchTarget};
-#[cfg(feature = "python")]
-use super::texts::fold_tick_types;
 use super::texts::{fold_text, texts, with_ticks};
 use crate::alloc::fallible;
 use crate::arrow::DeviceArray;
@@ -172,20 +172,7 @@ impl Groups {
     pub(super) fn conversion_hash(&self) -> Result<u64> {
         let hash = self.groups.iter().try_fold(0, |hash, group| {
             let hash = fold_bytes(hash, group.result.name().as_bytes());
-            group.specs().into_iter().try_fold(fold_count(hash, group.layout.bytes()), |hash, spec| {
-                let text = format!("{} {} {} {:?}", spec.dtype(), spec.has_codes(), spec.field().name(), spec.nulls());
-                let hash = fold_bytes(hash, text.as_bytes());
-                let hash = match spec.element() {
-                    element @ crate::spec::Element::Ticks { .. } => fold_bytes(hash, element.to_string().as_bytes()),
-                    _ => hash,
-                };
-                let hash = match spec.field().data_type() {
-                    data_type if spec.has_codes() => fold_tick_types(hash, data_type),
-                    _ => hash,
-                };
-                let Some(categories) = spec.categories() else { return Ok::<_, Error>(hash) };
-                Ok(fold_bytes(hash, &categories.content()?))
-            })
+            group.specs().into_iter().try_fold(fold_count(hash, group.layout.bytes()), fold_column)
         })?;
         Ok(self.varied.fold_conversion(hash))
     }

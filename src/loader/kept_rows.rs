@@ -7,12 +7,10 @@ use std::sync::{Arc, OnceLock};
 use arrow_array::make_array;
 use arrow_data::ArrayData;
 
+#[cfg(feature = "python")]
+use super::conversion_hashes::fold_group;
 use super::row_bytes::row_bytes;
-#[cfg(feature = "python")]
-use super::row_hashes::fold_bytes;
 use super::row_hashes::{NO_VALUE, fold};
-#[cfg(feature = "python")]
-use super::texts::fold_tick_types;
 use super::varied_hashes::fold_part;
 use crate::alloc::fallible;
 use crate::arrow::DeviceArray;
@@ -20,8 +18,6 @@ use crate::conversion::{Converted, VariedGroup};
 use crate::convert::join_data;
 use crate::error::{Error, ErrorKind, Result, catch_panic};
 use crate::spec::CopyMode;
-#[cfg(feature = "python")]
-use crate::spec::GroupForm;
 
 /// Runs of rows from which on they are copied together before they are converted, which is faster than one by one.
 const JOINED_FROM: usize = 4;
@@ -163,14 +159,7 @@ impl VariedGroups {
     /// Returns a hash that goes on with what rows become, for loaders whose hashes of equal rows are equal.
     #[cfg(feature = "python")]
     pub(super) fn fold_conversion(&self, hash: u64) -> u64 {
-        self.0.iter().fold(hash, |hash, group| {
-            let text = format!("{} {:?} {:?} {:?}", group.name, group.group, group.options.dtype, group.options.nulls);
-            let hash = fold_bytes(hash, text.as_bytes());
-            match group.group.form() {
-                GroupForm::Arrow => fold_tick_types(hash, group.field.data_type()),
-                _ => hash,
-            }
-        })
+        self.0.iter().fold(hash, fold_group)
     }
 
     /// Counts the bytes of these rows.

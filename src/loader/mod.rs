@@ -3,6 +3,8 @@
 
 mod batch;
 mod byte_budget;
+#[cfg(feature = "python")]
+mod conversion_hashes;
 mod draws;
 mod groups;
 mod inline;

@@ -39,10 +39,17 @@ pub(super) fn fold_text(hash: u64, texts: &ArrayFormatter<'_>, row: usize) -> Re
 /// # Errors
 /// If the array breaks the rules of its type.
 pub(super) fn with_ticks(array: &ArrayRef) -> Result<ArrayRef> {
-    if ticks_type(array.data_type(), &mut |_| ()) == *array.data_type() {
+    if !has_ticks(array.data_type()) {
         return Ok(array.clone());
     }
     relabelled(array.to_data()).map(make_array)
+}
+
+/// Returns whether values of this type are hashed as ticks, or have such values.
+pub(super) fn has_ticks(data_type: &DataType) -> bool {
+    let mut has_any = false;
+    ticks_type(data_type, &mut |_| has_any = true);
+    has_any
 }
 
 /// Returns a hash that goes on with the types in this one whose values are hashed as ticks, but for their time zones. Ticks of other
