@@ -1,8 +1,22 @@
-//! Are two dictionaries the same rows of the same memory?
+//! Are two arrays the same rows of the same memory?
 
 use super::foreign::{buffer, child};
+use super::import::DeviceArray;
 use super::view::{Leaf, LeafDictionary};
 use crate::ffi::arrow_device::ArrowArray;
+
+impl DeviceArray {
+    /// Returns whether both are the same rows of the same memory, which is not read. Both are alive, so that no other values have taken
+    /// the place of the one's.
+    pub(crate) fn is_same_memory(&self, other: &Self) -> bool {
+        let (one, other) = (self.view(), other.view());
+        one.field.data_type() == other.field.data_type()
+            && (one.offset, one.length) == (other.offset, other.length)
+            && one.inherited.is_empty()
+            && other.inherited.is_empty()
+            && is_same(one.array, other.array)
+    }
+}
 
 impl Leaf<'_> {
     /// Returns whether the codes of both stand for values in the same memory, which is not read.
@@ -74,6 +88,20 @@ mod tests {
             assert!(!shares(&one, &codes(other)));
         }
         assert!(!shares(&codes(values.slice(0, 2)), &codes(values.slice(1, 2))));
+    }
+
+    #[test]
+    fn arrays_are_the_same_memory_if_they_are_the_same_rows() {
+        let values = text(&["a", "b", "c"]);
+        let array = |values: &ArrayRef| {
+            let field = Arc::new(Field::new("", values.data_type().clone(), true));
+            DeviceArray::from_arrow(values.as_ref(), field).unwrap()
+        };
+        let one = array(&values);
+        assert!(one.is_same_memory(&one) && one.is_same_memory(&array(&values)));
+        for other in [array(&text(&["a", "b", "c"])), one.slice(0, 2).unwrap(), one.text_as_bytes()] {
+            assert!(!one.is_same_memory(&other) && !other.is_same_memory(&one));
+        }
     }
 
     #[test]

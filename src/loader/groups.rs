@@ -28,6 +28,9 @@ use crate::matrix::MatrixChunk;
 use crate::spec::{Conversion, Options, ResultKind, ResultSpec, Selection, Spec};
 use crate::tensor::Tensor;
 
+/// Values from which on a dictionary that was compared is kept, with its whole array, to be recognised by its memory.
+const REMEMBERED_FROM: usize = 256;
+
 /// The groups of a batch, and what is known of them from the source's type.
 pub(super) struct Groups {
     groups: Vec<Prepared>,
@@ -41,6 +44,8 @@ struct Prepared {
     layout: Arc<RowLayout>,
     /// Dictionaries of the first array; later ones, of any lane, must match.
     dictionaries: Arc<OnceLock<Vec<Option<Dictionary>>>>,
+    /// The last one that matched, of each column with a long dictionary, whose memory need not be compared again.
+    matched: Vec<Option<DeviceArray>>,
     /// What the codes of a column stand for, if they are those of categories.
     categories: Option<DeviceArray>,
 }
@@ -97,6 +102,7 @@ impl Groups {
             result: group.result.clone(),
             layout: group.layout.clone(),
             dictionaries: group.dictionaries.clone(),
+            matched: Vec::new(),
             categories: group.categories.clone(),
         };
         let groups = self.groups.iter().map(another).collect();
@@ -267,7 +273,7 @@ impl Prepared {
             ResultKind::Column { spec, .. } => convert::vocabulary(spec)?,
             _ => None,
         };
-        Ok(Self { result, layout: Arc::new(layout), dictionaries: Arc::default(), categories })
+        Ok(Self { result, layout: Arc::new(layout), dictionaries: Arc::default(), matched: Vec::new(), categories })
     }
 
     fn chunk(&mut self, array: &DeviceArray) -> Result<GroupPart> {
@@ -303,15 +309,25 @@ impl Prepared {
             // Another lane may have been first: its dictionaries are compared below.
             _ = self.dictionaries.set(first.collect::<Result<_>>()?);
         }
-        for ((spec, first), found) in specs.into_iter().zip(self.known()).zip(found) {
+        let mut matched = Vec::new();
+        for (index, ((spec, first), found)) in specs.into_iter().zip(self.known()).zip(found).enumerate() {
+            matched.push(None);
             let (Some(first), Some(found)) = (first, found) else { continue };
-            if found.to_arrow()?.as_ref() != first.values.as_ref() {
+            let before = self.matched.get(index).and_then(Option::as_ref);
+            let is_compared = before.is_some_and(|before| before.is_same_memory(&found));
+            if !is_compared && found.to_arrow()?.as_ref() != first.values.as_ref() {
                 let reason = "the arrays have different dictionaries, so their codes mean different things";
                 return Err(Error::unsupported(reason)
                     .remedy_is(Remedy::DictionaryValues)
                     .in_column(spec.field().name()));
             }
+            if first.values.len() >= REMEMBERED_FROM
+                && let Some(last) = matched.last_mut()
+            {
+                *last = Some(found);
+            }
         }
+        self.matched = matched;
         Ok(())
     }
 
