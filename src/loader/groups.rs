@@ -60,6 +60,8 @@ pub(super) struct GroupChunk {
     parts: Vec<GroupPart>,
     /// What rows that differ in length are taken of; `None` if there are no such groups.
     kept: Option<Arc<KeptArray>>,
+    /// The row of that at which the columns start.
+    kept_from: usize,
 }
 
 impl Drop for GroupChunk {
@@ -129,10 +131,36 @@ impl Groups {
     /// # Errors
     /// If the array is not in host memory or cannot be decoded, or its codes are of other dictionaries.
     pub(super) fn chunk(&mut self, array: &DeviceArray, shard: usize, first: usize) -> Result<GroupChunk> {
-        let chunk = |group: &mut Prepared| group.chunk(array).map_err(|error| group.result.in_group(error));
-        let parts = self.groups.iter_mut().map(chunk).collect::<Result<_>>()?;
-        let kept = (!self.varied.is_empty()).then(|| self.varied.keep(array, shard, first)).transpose()?;
-        Ok(GroupChunk { parts, kept })
+        let parts = self.parts(array)?;
+        let kept = self.keep(array, shard, first)?;
+        Ok(GroupChunk { parts, kept, kept_from: 0 })
+    }
+
+    /// Returns what rows that differ in length are taken of in a source array, as [`Groups::chunk`] does; `None` if there are no such
+    /// groups.
+    ///
+    /// # Errors
+    /// As [`VariedGroups::keep`].
+    pub(super) fn keep(&self, array: &DeviceArray, shard: usize, first: usize) -> Result<Option<Arc<KeptArray>>> {
+        (!self.varied.is_empty()).then(|| self.varied.keep(array, shard, first)).transpose()
+    }
+
+    /// Returns the columns of some rows of a source array, the first of which is row `kept_from` of what was kept of that.
+    ///
+    /// # Errors
+    /// As [`Groups::chunk`].
+    pub(super) fn chunk_of_rows(
+        &mut self,
+        rows: &DeviceArray,
+        kept: Option<Arc<KeptArray>>,
+        kept_from: usize,
+    ) -> Result<GroupChunk> {
+        Ok(GroupChunk { parts: self.parts(rows)?, kept, kept_from })
+    }
+
+    fn parts(&mut self, array: &DeviceArray) -> Result<Vec<GroupPart>> {
+        let part = |group: &mut Prepared| group.chunk(array).map_err(|error| group.result.in_group(error));
+        self.groups.iter_mut().map(part).collect()
     }
 
     /// Appends rows of a chunk to the block of each group. The first row is number `row` of the source.
@@ -148,7 +176,7 @@ impl Groups {
             group.append(part, rows, row, self.threads, block).map_err(|error| group.result.in_group(error))?;
         }
         if let Some(array) = &chunk.kept {
-            kept.extend(rows.clone().map(|row| KeptRow::new(array, row)));
+            kept.extend(rows.clone().map(|row| KeptRow::new(array, row.saturating_add(chunk.kept_from))));
         }
         Ok(())
     }

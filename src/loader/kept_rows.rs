@@ -4,20 +4,22 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use arrow_array::make_array;
+use arrow_array::cast::AsArray;
+use arrow_array::{ArrayRef, make_array};
 use arrow_data::ArrayData;
 
 #[cfg(feature = "python")]
 use super::conversion_hashes::fold_group;
 use super::row_bytes::row_bytes;
 use super::row_hashes::{NO_VALUE, fold};
-use super::varied_hashes::fold_part;
+use super::texts::with_ticks;
+use super::varied_hashes::{fold_part, fold_texts};
 use crate::alloc::fallible;
 use crate::arrow::DeviceArray;
 use crate::conversion::{Converted, VariedGroup};
 use crate::convert::join_data;
 use crate::error::{Error, ErrorKind, Result, catch_panic};
-use crate::spec::CopyMode;
+use crate::spec::{CopyMode, GroupForm};
 
 /// Runs of rows from which on they are copied together before they are converted, which is faster than one by one.
 const JOINED_FROM: usize = 4;
@@ -38,6 +40,8 @@ pub(super) struct KeptArray {
 struct KeptPart {
     array: DeviceArray,
     data: OnceLock<ArrayData>,
+    /// The columns of an Arrow group, as their texts are hashed.
+    columns: OnceLock<Vec<ArrayRef>>,
 }
 
 /// Where rows are from: a shard, and the number of a row in it.
@@ -57,7 +61,7 @@ pub(super) struct KeptRow {
 
 impl KeptPart {
     fn new(array: DeviceArray) -> Self {
-        Self { array, data: OnceLock::new() }
+        Self { array, data: OnceLock::new(), columns: OnceLock::new() }
     }
 
     /// The array as one of arrow-rs, which is validated once.
@@ -67,6 +71,21 @@ impl KeptPart {
             _ = self.data.set(self.array.to_arrow_unlogged()?.to_data());
         }
         self.data.get().ok_or_else(|| Error::internal("an array was not read"))
+    }
+
+    /// The columns of an array of structs, with ticks in place of times.
+    fn columns(&self) -> Result<&[ArrayRef]> {
+        if self.columns.get().is_none() {
+            let data = self.data()?;
+            let columns = catch_panic(|| {
+                let array = make_array(data.clone());
+                let structs = array.as_struct_opt().ok_or_else(|| Error::internal("an Arrow group without columns"))?;
+                structs.columns().iter().map(with_ticks).collect::<Result<Vec<_>>>()
+            })?;
+            // Another thread may have been first.
+            _ = self.columns.set(columns);
+        }
+        self.columns.get().map(Vec::as_slice).ok_or_else(|| Error::internal("columns were not read"))
     }
 }
 
@@ -147,8 +166,12 @@ impl VariedGroups {
     /// If an allocation fails.
     pub(super) fn fold(&self, hash: u64, row: &KeptRow) -> Result<u64> {
         self.0.iter().enumerate().try_fold(hash, |hash, (number, group)| {
-            let array = row.array.part(number)?.array.clipped(&(row.row..row.row.saturating_add(1)));
-            match fold_part(hash, group, &array) {
+            let part = row.array.part(number)?;
+            let folded = match group.group.form() {
+                GroupForm::Arrow => part.columns().and_then(|columns| fold_texts(hash, columns, row.row)),
+                _ => fold_part(hash, group, &part.array.clipped(&(row.row..row.row.saturating_add(1)))),
+            };
+            match folded {
                 // Another row of the batch may have to tell why this one cannot be converted.
                 Err(error) if error.kind() != ErrorKind::Memory => Ok(fold(hash, NO_VALUE)),
                 folded => folded,

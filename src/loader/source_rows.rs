@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::ops::Range;
+use std::sync::Arc;
 
 use arrow_schema::FieldRef;
 
 use super::groups::{GroupChunk, Groups};
+use super::kept_rows::KeptArray;
 use super::prefetch::Stop;
 use super::read_log::{Digest, ReadLog};
 use super::row_hashes::{RowHashes, samples_among};
@@ -93,6 +95,8 @@ struct CurrentArray {
     array: DeviceArray,
     /// Made when rows are taken, so that skipped rows are not read.
     chunk: Option<GroupChunk>,
+    /// What sampled rows of an array in host memory that are skipped are hashed by, read once for all of them.
+    skipped: Option<Arc<KeptArray>>,
     /// The rows of it that were passed, and the shard's number of its first row.
     used: usize,
     first: usize,
@@ -197,7 +201,7 @@ impl SourceRows {
                         false => array,
                     };
                     match array {
-                        Ok(array) => open.current = Some(CurrentArray { array, chunk: None, used: 0, first: open.row }),
+                        Ok(array) => open.current = Some(CurrentArray::new(array, open.row)),
                         Err(error) => {
                             let error = self.shards.name(error, open.part.shard);
                             self.end();
@@ -292,14 +296,14 @@ impl SourceRows {
     fn hash_skipped(&mut self, rows: usize, groups: &mut Groups) -> Result<()> {
         let Some(open) = &mut self.open else { return Ok(()) };
         while open.hashes.next_row() - open.row < rows {
-            let Some(current) = &open.current else { return Ok(()) };
+            let Some(current) = &mut open.current else { return Ok(()) };
             let at = current.used + open.hashes.next_row() - open.row;
-            self.scratch.truncate(0);
             // Another rank may have to tell an error of this row, at its own batch.
             let hash = match pack_row(current, at..at + 1, groups, &mut self.scratch) {
                 Ok(()) => self.scratch.row_hash(0, groups.varied())?,
                 Err(_) => 0,
             };
+            self.scratch.truncate(0);
             let added = open.hashes.add(hash, |hash| groups.fold_dictionaries(hash));
             added.map_err(|error| self.shards.name(error, open.part.shard))?;
         }
@@ -325,6 +329,12 @@ impl SourceRows {
             self.open = None;
         }
         Ok(())
+    }
+}
+
+impl CurrentArray {
+    fn new(array: DeviceArray, first: usize) -> Self {
+        Self { array, chunk: None, skipped: None, used: 0, first }
     }
 }
 
@@ -376,18 +386,22 @@ fn of_first(array: &DeviceArray, field: &FieldRef) -> Result<DeviceArray> {
 }
 
 /// Packs one row of an array, and reads no other one.
-fn pack_row(current: &CurrentArray, row: Range<usize>, groups: &mut Groups, slot: &mut Slot) -> Result<()> {
+fn pack_row(current: &mut CurrentArray, row: Range<usize>, groups: &mut Groups, slot: &mut Slot) -> Result<()> {
     slot.reserve(1)?;
     if let Some(chunk) = &current.chunk {
         return groups.append(chunk, &row, current.first, slot);
     }
-    let mut array = current.array.clipped(&row);
-    if !array.device().is_cpu() {
-        array = on_host(&array, groups.threads())?;
-    }
+    let array = current.array.clipped(&row);
     let first = current.first.saturating_add(row.start);
     // The row is hashed and goes into no batch, so that nobody asks for its shard.
-    let chunk = groups.chunk(&array, 0, first)?;
+    let chunk = if array.device().is_cpu() {
+        if current.skipped.is_none() {
+            current.skipped = groups.keep(&current.array, 0, current.first)?;
+        }
+        groups.chunk_of_rows(&array, current.skipped.clone(), row.start)?
+    } else {
+        groups.chunk(&on_host(&array, groups.threads())?, 0, first)?
+    };
     groups.append(&chunk, &(0..1), first, slot)
 }
 

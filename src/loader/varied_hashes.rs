@@ -1,19 +1,19 @@
 //! Hashes of rows that differ in length or are passed through: docs/loader.md defines them.
 
-use arrow_array::Array;
+use arrow_array::{Array, ArrayRef};
 
 use super::row_hashes::{fold, fold_bytes};
-use super::texts::{fold_text, texts, with_ticks};
+use super::texts::{fold_text, texts};
 use crate::alloc::fallible;
 use crate::arrow::DeviceArray;
 use crate::conversion::VariedGroup;
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, catch_panic};
 use crate::ragged::{PlannedPadded, PlannedRagged, Ragged, Values};
 use crate::spec::{GroupForm, Pad, Side};
 use crate::tensor::Tensor;
 
-/// Returns a hash that goes on with the only row of this part of a group.
+/// Returns a hash that goes on with the only row of this part of a padded or ragged group.
 ///
 /// # Errors
 /// If the row cannot be converted.
@@ -22,8 +22,9 @@ pub(super) fn fold_part(hash: u64, group: &VariedGroup, row: &DeviceArray) -> Re
     match group.group.form() {
         GroupForm::Padded(pad) => fold_padded(hash, group, rows, pad),
         GroupForm::Ragged => fold_ragged(hash, &PlannedRagged::new(&group.field, rows, &group.options)?.run()?, &[0]),
-        GroupForm::Arrow => fold_texts(hash, row),
-        GroupForm::Column | GroupForm::Matrix => Err(Error::internal("a tensor is no group of varied rows")),
+        GroupForm::Arrow | GroupForm::Column | GroupForm::Matrix => {
+            Err(Error::internal("neither padded nor ragged rows"))
+        }
     }
 }
 
@@ -83,13 +84,19 @@ fn fold_ragged(hash: u64, ragged: &Ragged, rows: &[usize]) -> Result<u64> {
     }
 }
 
-/// Of each column a 0 for a null, or a 1 and the text of the value.
-fn fold_texts(hash: u64, row: &DeviceArray) -> Result<u64> {
-    (0..row.columns().len()).try_fold(hash, |hash, index| {
-        let array = with_ticks(&row.column(index)?.to_arrow_unlogged()?)?;
-        match array.is_null(0) {
+/// Returns a hash that goes on with a row of these columns, which have ticks in place of times: of each a 0 for a null, or a 1 and the
+/// text of the value.
+///
+/// # Errors
+/// If there is no such row, arrow-cast writes no values of a column's type, or an allocation fails.
+pub(super) fn fold_texts(hash: u64, columns: &[ArrayRef], row: usize) -> Result<u64> {
+    columns.iter().try_fold(hash, |hash, column| {
+        if row >= column.len() {
+            return Err(lost());
+        }
+        match column.is_null(row) {
             true => Ok(fold(hash, 0)),
-            false => fold_text(fold(hash, 1), &texts(array.as_ref())?, 0),
+            false => catch_panic(|| fold_text(fold(hash, 1), &texts(column.as_ref())?, row)),
         }
     })
 }

@@ -1,10 +1,11 @@
-"""Hashes of rows by texts and of rows that cannot be converted, as docs/loader.md defines them, in a `Loader` that is resumed."""
+"""Hashes of rows by texts, and of rows that cannot be converted, in a `Loader` that is resumed."""
 
 from __future__ import annotations
 
 import itertools
 import json
 import struct
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -44,7 +45,10 @@ COLUMNS: dict[str, tuple[pa.Array, list[str]]] = {
     "long duration": (ticks(LATE, pa.duration("s")), list(map(str, LATE))),
     "lists": (lists(ZONED), [f"[{value}]" for value in TICKS]),
     "lists of lists": (lists(lists(ZONED)), [f"[[{value}]]" for value in TICKS]),
-    "structs": (pa.StructArray.from_arrays([ZONED, pa.array(TICKS)], ["t", "n"]), [f"{{t: {v}, n: {v}}}" for v in TICKS]),
+    "structs": (
+        pa.StructArray.from_arrays([ZONED, pa.array(TICKS)], ["t", "n"]),
+        [f"{{t: {v}, n: {v}}}" for v in TICKS],
+    ),
     "codes": (ZONED.dictionary_encode(), list(map(str, TICKS))),
     "codes in lists": (lists(ZONED.dictionary_encode()), [f"[{value}]" for value in TICKS]),
 }
@@ -73,7 +77,9 @@ class TestTicks:
     def test_of_arrow_groups_are_hashed(self, name: str):
         column, texts = COLUMNS[name]
         nulls = pa.nulls(1, column.type)
-        table = pa.table({"t": pa.chunked_array([nulls, column[1:50], column[50:]]), "x": np.arange(ROWS, dtype="int32")})
+        table = pa.table(
+            {"t": pa.chunked_array([nulls, column[1:50], column[50:]]), "x": np.arange(ROWS, dtype="int32")}
+        )
         columns = {"t": ad.arrow("t"), "x": "x"}
         loader = ad.Loader(table, batch_size=20, columns=columns)
         list(loader)
@@ -90,7 +96,8 @@ class TestTicks:
             one = pa.table({"t": reordered["t"], "x": same} if at == "t" else {"t": same, "x": reordered["x"]})
             with pytest.raises(ad.ConversionError, match="rows have changed"):
                 next(iter(resumed(table, one, columns)))
-        assert pa.record_batch(next(iter(resumed(table, table, columns)))["t"]).to_struct_array().field(0)[0] == column[60]
+        batch = pa.record_batch(next(iter(resumed(table, table, columns)))["t"])
+        assert batch.to_struct_array().field(0)[0] == column[60]
 
     def test_of_another_unit_are_not_compared(self):
         one, other = (
@@ -144,3 +151,34 @@ class TestARowThatCannotBeConverted:
         changed = table.set_column(1, "x", pa.array(x))
         with pytest.raises(ad.ConversionError, match="rows have changed"):
             next(iter(resumed(table, changed, columns, 2, rank=0, world_size=2)))
+
+
+class TestALongDictionary:
+    TABLE = pa.table({
+        "t": pa.DictionaryArray.from_arrays(
+            pa.array(np.arange(2000, dtype="int32")), pa.array([f"value {number}" for number in range(100_000)])
+        )
+    })  # fmt: skip
+
+    def seconds(self, rows: int, state: dict | None) -> float:
+        """How long it takes to read, or to skip and hash, so many rows; the least of some."""
+        best = float("inf")
+        for _ in range(3):
+            loader = ad.Loader(self.TABLE[:rows], batch_size=rows // 2, columns={"t": ad.arrow("t")}, prefetch=0)
+            if state is not None:
+                loader.load_state_dict(state)
+            start = time.perf_counter()
+            assert len(list(loader)) == (2 if state is None else 1)
+            best = min(best, time.perf_counter() - start)
+        return best
+
+    def state(self, rows: int) -> dict:
+        loader = ad.Loader(self.TABLE[:rows], batch_size=rows // 2, columns={"t": ad.arrow("t")})
+        next(iter(loader))
+        return loader.state_dict()
+
+    @pytest.mark.parametrize("is_resumed", [False, True])
+    def test_is_read_once_for_all_sampled_rows_of_an_array(self, is_resumed: bool):
+        # Of 2 rows, each is sampled; of 2000, about 100 are.
+        few, many = (self.seconds(rows, self.state(rows) if is_resumed else None) for rows in (2, 2000))
+        assert many < 12 * few
