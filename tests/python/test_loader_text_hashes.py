@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import struct
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -151,34 +150,3 @@ class TestARowThatCannotBeConverted:
         changed = table.set_column(1, "x", pa.array(x))
         with pytest.raises(ad.ConversionError, match="rows have changed"):
             next(iter(resumed(table, changed, columns, 2, rank=0, world_size=2)))
-
-
-class TestALongDictionary:
-    TABLE = pa.table({
-        "t": pa.DictionaryArray.from_arrays(
-            pa.array(np.arange(2000, dtype="int32")), pa.array([f"value {number}" for number in range(100_000)])
-        )
-    })  # fmt: skip
-
-    def seconds(self, rows: int, state: dict | None) -> float:
-        """How long it takes to read, or to skip and hash, so many rows; the least of some."""
-        best = float("inf")
-        for _ in range(3):
-            loader = ad.Loader(self.TABLE[:rows], batch_size=rows // 2, columns={"t": ad.arrow("t")}, prefetch=0)
-            if state is not None:
-                loader.load_state_dict(state)
-            start = time.perf_counter()
-            assert len(list(loader)) == (2 if state is None else 1)
-            best = min(best, time.perf_counter() - start)
-        return best
-
-    def state(self, rows: int) -> dict:
-        loader = ad.Loader(self.TABLE[:rows], batch_size=rows // 2, columns={"t": ad.arrow("t")})
-        next(iter(loader))
-        return loader.state_dict()
-
-    @pytest.mark.parametrize("is_resumed", [False, True])
-    def test_is_read_once_for_all_sampled_rows_of_an_array(self, is_resumed: bool):
-        # Of 2 rows, each is sampled; of 2000, about 100 are.
-        few, many = (self.seconds(rows, self.state(rows) if is_resumed else None) for rows in (2, 2000))
-        assert many < 12 * few
