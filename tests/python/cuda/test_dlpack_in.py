@@ -171,7 +171,7 @@ class TestBadInput:
         self.refused("not the primary one of cuda:0, which is not supported", device=(CUDA, 0), address=address)
 
     def test_a_device_that_is_not_there(self) -> None:
-        source = type("Source", (), {"__dlpack_device__": lambda _: (CUDA, 7), "__dlpack__": None})()
+        source = type("Source", (), {"__dlpack_device__": lambda _: (CUDA, 7), "__dlpack__": lambda _, **__: None})()
         with pytest.raises(BufferError, match="no device cuda:7; there are 2"):
             ad.from_dlpack(source)
 
