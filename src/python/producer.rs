@@ -195,7 +195,12 @@ impl DlpackCall {
             {
                 keywords.del_item(keyword)?;
                 let refused = refused.clone_ref(py);
-                outcome = call(method, (), Some(&keywords)).inspect_err(|error| error.set_cause(py, Some(refused)));
+                outcome = call(method, (), Some(&keywords)).inspect_err(|error| {
+                    // A producer that names a cause itself keeps it.
+                    if error.cause(py).is_none() {
+                        error.set_cause(py, Some(refused));
+                    }
+                });
             }
         }
         let has_waited = keywords.contains(stream)?;

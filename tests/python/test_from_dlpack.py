@@ -123,11 +123,16 @@ def test_an_error_of_the_retry_has_the_first_as_its_cause():
         def __dlpack__(self, **keywords):
             if keywords:
                 raise TypeError("no quantized tensors")
-            raise RuntimeError("no old capsules")
+            raise RuntimeError("no old capsules") from own
 
+    own = None
     with pytest.raises(RuntimeError, match="no old capsules") as raised:
         ad.from_dlpack(Refusing())
     assert str(raised.value.__cause__) == "no quantized tensors"
+    own = ValueError("of its own")
+    with pytest.raises(RuntimeError, match="no old capsules") as raised:
+        ad.from_dlpack(Refusing())
+    assert raised.value.__cause__ is own
 
 
 def test_a_class_may_say_by_none_that_it_has_no_protocol():

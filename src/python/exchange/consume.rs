@@ -297,7 +297,7 @@ impl TableFunctions {
 /// If the number that it names is no stream.
 pub(in crate::python) fn work_stream(array: &Bound<'_, PyAny>, device: Device) -> PyResult<Option<Stream>> {
     let (py, array_type) = (array.py(), array.get_type());
-    // Our own tensors name a stream where they are made.
+    // A tensor of ours knows itself when it is written.
     if array_type.is(py.get_type::<Tensor>()) {
         return Ok(None);
     }

@@ -51,9 +51,11 @@ pub(in crate::python) fn with_output<R>(
     // SAFETY: the tensor keeps the memory alive. That nobody else uses it meanwhile is what a caller who passes `out=` says, as
     // with every library that has one: we hold no slice of it, and its other users are Python code.
     let mut out = unsafe { Output::from_tensor(&tensor) }?;
-    let written = work(&mut out)?;
-    behind_ours(object, &tensor)?;
-    Ok(written)
+    let written = work(&mut out);
+    // Also after an error, because started work writes the memory.
+    let waits = behind_ours(object, &tensor);
+    let written = written?;
+    waits.map(|()| written)
 }
 
 /// Has the stream that the library of `out` works on wait until our stream has written the memory.

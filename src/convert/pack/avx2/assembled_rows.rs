@@ -1,5 +1,5 @@
-//! Writes rows of 4-byte elements that share cache lines with the next row: assembles 64 of them, eight columns at a time, and streams
-//! their lines.
+//! Writes rows of 4-byte elements that share cache lines with the next row: assembles 64 of them, eight columns at a time, in a buffer
+//! whose lines it streams, or where they belong.
 
 use std::arch::x86_64::{
     _mm_storeu_ps, _mm256_castpd_ps, _mm256_castps256_ps128, _mm256_extractf128_ps, _mm256_load_ps, _mm256_store_ps,
