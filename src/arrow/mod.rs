@@ -65,7 +65,7 @@ pub(crate) use mask::{Mask, count_bits};
 pub(crate) use node::ArrayNode;
 #[cfg(feature = "pyo3-arrow")]
 pub(crate) use record_batch::{field_of, schema_of};
-pub(crate) use same_schema::{Counterparts, counterparts, difference};
+pub(crate) use same_schema::{Counterparts, counterparts, difference, list_item};
 pub use schema::read_schema;
 #[cfg(feature = "python")]
 pub(crate) use stream::forget_messages;

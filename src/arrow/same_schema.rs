@@ -74,7 +74,7 @@ pub(crate) fn counterparts<'a>(one: &'a DataType, other: &'a DataType) -> Counte
             (DataType::Struct(one), DataType::Struct(other)) => Counterparts::Pairs(one.iter().zip(other).collect()),
             (one, other) => counterparts(one, other),
         },
-        _ => match (item(one), item(other)) {
+        _ => match (list_item(one), list_item(other)) {
             (Some(one), Some(other)) => Counterparts::Pairs(vec![(one, other)]),
             (Some(one), None) => counterparts(one.data_type(), other),
             (None, Some(other)) => counterparts(one, other.data_type()),
@@ -104,7 +104,7 @@ fn union_names(fields: &UnionFields) -> Vec<String> {
 }
 
 /// Returns the items of a list type.
-fn item(data_type: &DataType) -> Option<&FieldRef> {
+pub(crate) fn list_item(data_type: &DataType) -> Option<&FieldRef> {
     match data_type {
         DataType::List(item)
         | DataType::LargeList(item)

@@ -9,6 +9,8 @@ use arrow_buffer::bit_chunk_iterator::BitChunks;
 use arrow_buffer::{BooleanBufferBuilder, NullBuffer};
 use arrow_schema::{DataType, Field, FieldRef, TimeUnit, UnionFields};
 
+use crate::arrow::list_item;
+
 /// What is found: the field's name, and the row where it can be told.
 type Fault = (String, Option<usize>);
 
@@ -59,13 +61,8 @@ fn allows_nulls_below(data_type: &DataType) -> bool {
 /// Returns the items of a list type, and the entries of a map.
 fn items(data_type: &DataType) -> Option<&FieldRef> {
     match data_type {
-        DataType::List(item)
-        | DataType::LargeList(item)
-        | DataType::FixedSizeList(item, _)
-        | DataType::ListView(item)
-        | DataType::LargeListView(item)
-        | DataType::Map(item, _) => Some(item),
-        _ => None,
+        DataType::Map(entries, _) => Some(entries),
+        other => list_item(other),
     }
 }
 
