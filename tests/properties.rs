@@ -170,10 +170,13 @@ fn plain_types() -> impl Strategy<Value = DataType> {
     select(numeric.chain(others).collect::<Vec<_>>())
 }
 
-/// The numbers in a type, those that it cannot hold null.
+/// The numbers in a type, those that it cannot hold null; of Date64, whose values are whole days, as days.
 fn column_of(numbers: Vec<Option<i64>>, data_type: &DataType) -> Option<ArrayRef> {
+    const MILLISECONDS_OF_A_DAY: i64 = 86_400_000;
+    let unit = if *data_type == DataType::Date64 { MILLISECONDS_OF_A_DAY } else { 1 };
+    let values = numbers.into_iter().map(|number| number?.checked_mul(unit));
     let safe = CastOptions { safe: true, ..CastOptions::default() };
-    cast_with_options(&Int64Array::from(numbers), data_type, &safe).ok()
+    cast_with_options(&values.collect::<Int64Array>(), data_type, &safe).ok()
 }
 
 /// Whether every value is exactly one of the numeric type, by the reference; `None` where a type is not numeric.
