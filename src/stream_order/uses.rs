@@ -14,46 +14,34 @@ impl Readiness {
     /// # Errors
     /// If the stream belongs to another device or context, or the driver fails.
     pub fn record_stream(&self, stream: Stream) -> Result<()> {
-        let current = enter(self.device())?;
-        current.require_own(stream)?;
-        if current.is_capturing(stream)? {
-            // An event would be a part of the graph, and tell nothing of when the graph runs.
-            self.record_captured(stream);
-            return Ok(());
-        }
-        self.keep_in(&current, stream, Wait::ReleaseBehindRecorded)
-    }
-
-    fn record_captured(&self, stream: Stream) {
-        if self.0.parts.is_empty() && stream != Stream::PER_THREAD {
-            let mut uses = self.0.uses.lock().unwrap_or_else(PoisonError::into_inner);
-            if !uses.iter().any(|used| used.stream == Some(stream)) {
-                uses.push(Use {
-                    stream: Some(stream),
-                    event: None,
-                    legacy_of: None,
-                    wait: Wait::ReleaseBehindRecorded,
-                });
-            }
-        }
-        self.0.parts.iter().for_each(|part| part.record_captured(stream));
+        self.record_stream_for(stream, Wait::ReleaseBehindRecorded)
     }
 
     /// As [`Readiness::record_stream`], under the number of another place.
     ///
     /// # Errors
     /// As [`Readiness::record_stream`].
-    #[cfg(feature = "python")]
-    pub(crate) fn keep_for(&self, stream: Stream, wait: Wait) -> Result<()> {
+    pub(crate) fn record_stream_for(&self, stream: Stream, wait: Wait) -> Result<()> {
         let current = enter(self.device())?;
         current.require_own(stream)?;
-        self.keep_in(&current, stream, wait)
-    }
-
-    fn keep_in(&self, current: &Current, stream: Stream, wait: Wait) -> Result<()> {
+        if current.is_capturing(stream)? {
+            // An event would be a part of the graph, and tell nothing of when the graph runs.
+            self.record_captured(stream, wait);
+            return Ok(());
+        }
         // Another thread's per-thread default stream has the same number.
         let again = (stream != Stream::PER_THREAD).then_some(stream);
-        self.record_use(current, stream, again, wait)
+        self.record_use(&current, stream, again, wait)
+    }
+
+    fn record_captured(&self, stream: Stream, wait: Wait) {
+        if self.0.parts.is_empty() && stream != Stream::PER_THREAD {
+            let mut uses = self.0.uses.lock().unwrap_or_else(PoisonError::into_inner);
+            if !uses.iter().any(|used| used.stream == Some(stream)) {
+                uses.push(Use { stream: Some(stream), event: None, legacy_of: None, wait });
+            }
+        }
+        self.0.parts.iter().for_each(|part| part.record_captured(stream, wait));
     }
 
     /// Frees the memory only behind our own work that `stream` has now.

@@ -107,6 +107,8 @@ waits! {
     ReaperWaits = 49,
     /// The stream that the library of `out` works on waits until our stream has written it.
     OutputTaken = 50,
+    /// Memory is freed behind the work on the stream that the library works on whose exchange table took it.
+    ReleaseBehindLibrary = 51,
 }
 
 impl Wait {

@@ -102,14 +102,18 @@ impl<'py> Arrays<'py> {
         }
         // Where the table refuses, the function says why, in the library's own words.
         if let Maker::Table(table) = route
-            && table.takes(self.py, &tensor, ordered)?
+            && tensor.readiness().map_or(Ok(true), |readiness| table.orders(self.py, tensor.device(), readiness, ordered))?
             && let Some(array) = table.make(self.py, &tensor)?
         {
             return Ok(array);
         }
+        let memory = tensor.readiness().cloned().map(|readiness| (tensor.device(), readiness));
         let array = capsule::call(from_dlpack, (own(tensor)?,), None)?;
         if let Maker::Unknown = route {
             *route = learn(from_dlpack, &array)?;
+            if let (Maker::Table(table), Some((device, readiness))) = (route, memory) {
+                table.orders(self.py, device, &readiness, ordered)?;
+            }
         }
         Ok(array)
     }
@@ -209,24 +213,26 @@ impl ArrayTable {
         Self { functions: self.functions, array_type: self.array_type.clone_ref(py) }
     }
 
-    /// Whether the table makes an array of a tensor: its functions synchronise nothing, so the stream that the library works
+    /// Whether the table makes an array of memory: its functions synchronise nothing, so the stream that the library works
     /// on has to wait for memory on CUDA first, once for the columns of a batch.
-    fn takes(
+    fn orders(
         &self,
         py: Python<'_>,
-        tensor: &crate::tensor::Tensor,
+        device: Device,
+        readiness: &Readiness,
         ordered: &mut Option<(Stream, Readiness)>,
     ) -> PyResult<bool> {
-        let device = tensor.device();
-        let readiness = match tensor.readiness() {
-            None => return Ok(true),
-            Some(readiness) if device.device_type() == DLDeviceType::CUDA => readiness,
-            Some(_) => return Ok(false),
-        };
+        if device.device_type() != DLDeviceType::CUDA {
+            return Ok(false);
+        }
         // Where it fails, its `from_dlpack` says why.
         let Some(stream) = self.functions.work_stream(py, device)? else { return Ok(false) };
         if !ordered.as_ref().is_some_and(|(by, waited)| *by == stream && waited.is_same(readiness)) {
             readiness.wait_on_stream(device, stream, Wait::ExchangeOutput)?;
+            if !stream.is_default() {
+                // Nothing else says when the library's work there is done.
+                readiness.record_stream_for(stream, Wait::ReleaseBehindLibrary)?;
+            }
             *ordered = Some((stream, readiness.clone()));
         }
         Ok(true)

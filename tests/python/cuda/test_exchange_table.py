@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 import arrow_dlpack as ad
@@ -11,6 +12,7 @@ import fakes
 import numpy as np
 import producers
 import pytest
+from arrow_dlpack import _native
 from fakes import CUDA, CUDA_HOST, MANAGED
 
 ROCM = 10
@@ -145,6 +147,28 @@ class TestOtherTables:
         assert (waits.ours, waits.drivers) == (0, 0)
         assert array.read(24) == VALUES.tobytes()
         array.close()
+
+    @pytest.mark.parametrize("known", [True, False])
+    def test_memory_is_kept_until_the_librarys_work_is_done(self, pool, stream, known: bool) -> None:
+        if not known:
+            _native._host_memory()
+        tensor = tensor_of(pool, stream)
+        work = driver.Stream()
+        exchange.Array.stream = work.handle
+        target = pool.allocate(24)
+        array = ad.to_tensor(ad.to_arrow(tensor), xp=MODULE)
+        assert exchange.Array.by_table == known
+        gate = driver.gate(work.handle)
+        driver.copy(target, array.held.address, 24, work.handle)
+        array.close()
+        del tensor
+        gc.collect()
+        # What the legacy default stream has is done.
+        driver.synchronize_stream(driver.LEGACY)
+        assert ad.collect() == 1
+        assert pool.freed == 0
+        driver.open_gate(gate)
+        assert driver.read(target, 24, work.handle) == VALUES.tobytes()
 
     def test_a_stream_of_another_device(self, pool, stream) -> None:
         tensor = tensor_of(pool, stream)
