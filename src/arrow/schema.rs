@@ -224,7 +224,10 @@ pub(super) fn simple(format: &str) -> Option<DataType> {
 }
 
 fn parameterised(format: &str, children: ChildFields<'_>) -> Result<DataType> {
-    let unknown = || Error::unsupported(format!("ArrowSchema.format {format:?} is not a type that is known here"));
+    let unknown = || {
+        let reason = format!("ArrowSchema.format {format:?} is not a type that is known here");
+        Error::unsupported(reason).remedy_is("cast the column first, or pass the data without it")
+    };
     let size = |text: &str| text.parse::<i32>().ok().filter(|size| *size >= 0).ok_or_else(unknown);
     let (kind, parameter) = format.split_once(':').ok_or_else(unknown)?;
     let unit = |letter: &str| match letter {
