@@ -162,7 +162,9 @@ impl Ragged {
             None => {
                 let name = self.field.as_ref().map_or("", |field| field.name());
                 let entries = [(EXTENSION_TYPE_NAME_KEY, VariableShape::NAME), (EXTENSION_TYPE_METADATA_KEY, "{}")];
-                let metadata = HashMap::from(entries.map(|(key, value)| (key.to_owned(), value.to_owned())));
+                let of_rows = || entries.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+                // The order of the elements is there, whatever type they have by now.
+                let metadata: HashMap<_, _> = kept.map_or_else(of_rows, |(field, _)| field.metadata().clone());
                 let data_type = DataType::Struct(own.iter().cloned().collect());
                 (Arc::new(Field::new(name, data_type, true).with_metadata(metadata)), true)
             }

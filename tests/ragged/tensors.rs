@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow_array::types::{Int32Type, Int64Type};
 use arrow_array::{Array, ArrayRef, FixedSizeListArray, ListArray, StructArray};
-use arrow_dlpack::{Conversion, CopyMode, ErrorKind, Ragged};
+use arrow_dlpack::{Conversion, CopyMode, DType, ErrorKind, Ragged};
 use arrow_schema::{Field, FieldRef};
 
 use crate::support::arrow::{extension, field, shared};
@@ -31,6 +31,10 @@ fn tensors_of_variable_shape_have_shapes() {
     assert_eq!((ragged.shapes().unwrap().shape(), positions(ragged.offsets())), (&[3_i64, 2][..], vec![0, 6, 6, 8]));
     let back = ragged.to_arrow(CopyMode::Never).unwrap();
     assert_eq!((back.field(), back.to_arrow().unwrap().to_data()), (&field, array.to_data()));
+    // Values of another type are not the field's, and lie in its order all the same.
+    let cast = Conversion::default().dtype(DType::Float32).ragged(&shared(&array, &field)).unwrap();
+    let back = cast.to_arrow(CopyMode::Never).unwrap();
+    assert_eq!(back.field().metadata(), field.metadata());
     let own = Ragged::new(values(&ragged).clone(), ragged.offsets().clone(), None, ragged.shapes().cloned(), None);
     let own = own.unwrap().to_arrow(CopyMode::Never).unwrap();
     assert_eq!(own.field().extension_type_name(), Some("arrow.variable_shape_tensor"));
