@@ -1,7 +1,7 @@
 // The kernels: Arrow's layouts to those of tensors and back, on the device.
 //
 // nvrtc compiles this file to kernels.ptx (`make ptx`). For the simulated driver a C++ compiler compiles it to host functions
-// (tests/simulated-kernels), so kernels access global memory through `load`, `store`, `add` and `lower` only.
+// (tests/simulated-kernels), so kernels access global memory through `load`, `store`, `add`, `lower` and `prefetch` only.
 //
 // Every loop is a grid-stride loop over 64-bit indices: any grid gives the same result. Addresses of values may be misaligned,
 // as Arrow only recommends alignment.
@@ -20,6 +20,8 @@ template <class T> __device__ T load(const T* from) { return *from; }
 template <class T> __device__ void store(T* to, T value) { *to = value; }
 __device__ void add(u64* to, u64 value) { atomicAdd(to, value); }
 __device__ void lower(u64* to, u64 value) { atomicMin(to, value); }
+// Has memory come nearer that is loaded soon; waits for nothing, and keeps no register for it.
+__device__ void prefetch(const void* from) { asm volatile("prefetch.L1 [%0];" : : "l"(from)); }
 #endif
 
 // Threads per block, in every launch.
@@ -460,20 +462,52 @@ __device__ FoundLanes find_lanes(const Column* column, u64 row, u32 apart, u32 l
     return result;
 }
 
+// Whether a column's values are at the places of its elements, and loaded by one instruction each.
+__device__ bool is_plain(u32 dtype) { return !(dtype & (GATHERED | CODES)) && (dtype & DTYPE_BITS) < DECIMAL32; }
+
+// Those of the lanes in `live` whose elements of a column, in rows that are `apart`, are valid.
+__device__ u32 valid_lanes(const Column* column, u64 row, u32 apart, u32 live) {
+    u64 validity = load(&column->validity), first = load(&column->validity_bit) + row;
+    u32 valid = live;
+    if (validity) {
+#pragma unroll 1
+        for (u32 lane = 0; lane < LANES; lane++) {
+            if (live >> lane & 1 && !bit(validity, first + lane * apart)) valid &= ~(1u << lane);
+        }
+    }
+    return valid;
+}
+
+// Has what `valid_lanes` reads come nearer.
+__device__ void prefetch_valid(const Column* column, u64 row, u32 apart, u32 live) {
+    u64 validity = load(&column->validity), first = load(&column->validity_bit) + row;
+    if (validity) {
+#pragma unroll
+        for (u32 lane = 0; lane < LANES; lane++) {
+            if (live >> lane & 1) prefetch((const u8*)validity + (first + lane * apart >> 3));
+        }
+    }
+}
+
+// Writes what stands for nulls to the slots of these lanes.
+__device__ void fill_lanes(const Column* column, u32 lanes) {
+    u64 null = load(column->fill);
+#pragma unroll 1
+    for (u32 lane = 0; lane < LANES; lane++) {
+        if (lanes >> lane & 1) slot(lane) = null;
+    }
+}
+
 // Writes elements of a column, in rows that are `apart`, to the slots of the lanes in `live`: cast if the column's dtype asks for it, and
 // the fill value if they are null. Returns the lanes that misfit.
 // Members of the column are loaded one by one: a copy of the struct would take registers.
 __device__ u32 cast_lanes(const Job& job, u32 number, u64 row, u32 apart, u32 live) {
     const Column* column = job.columns + number;
-    u32 valid = live, dtype = load(&column->dtype);
-    u64 values = load(&column->values), validity = load(&column->validity);
-    if (validity) {
-        u64 first = load(&column->validity_bit) + row;
-#pragma unroll
-        for (u32 lane = 0; lane < LANES; lane++) {
-            if (live >> lane & 1 && !bit(validity, first + lane * apart)) valid &= ~(1u << lane);
-        }
-    }
+    u32 valid = live, dtype = load(&column->dtype), from = dtype & DTYPE_BITS;
+    u64 values = load(&column->values);
+    // Plain values are there under nulls, too. Their loads do not wait for those of the bitmap.
+    if (is_plain(dtype)) prefetch_valid(column, row, apart, live);
+    else valid = valid_lanes(column, row, apart, live);
     if (dtype & (GATHERED | CODES)) {
         FoundLanes found = find_lanes(column, row, apart, live, valid);
         live = found.live;
@@ -488,7 +522,7 @@ __device__ u32 cast_lanes(const Job& job, u32 number, u64 row, u32 apart, u32 li
             slot(lane) = live >> lane & 1 ? first + lane * apart : null;
         }
     }
-    u32 from = dtype & DTYPE_BITS, fitting = from == SAME ? live : 0, carried = 0;
+    u32 fitting = from == SAME ? live : 0, carried = 0;
     if (from >= DECIMAL32) {
         carried = load_decimals(from, (i8)(dtype >> SCALE_SHIFT), job.to, values, live);
     } else {
@@ -499,6 +533,10 @@ __device__ u32 cast_lanes(const Job& job, u32 number, u64 row, u32 apart, u32 li
     for (u32 carrier = 0; carried != 0; carrier++, carried >>= LANES) {
         u32 lanes = carried & ((1u << LANES) - 1);
         if (lanes != 0) fitting |= convert_to(job.to, (Carrier)carrier, lanes);
+    }
+    if (is_plain(load(&column->dtype))) {
+        valid = valid_lanes(column, row, apart, live);
+        if (valid != live && load(&column->is_filled)) fill_lanes(column, live & ~valid);
     }
     return valid & ~fitting;
 }

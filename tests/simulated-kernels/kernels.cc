@@ -57,6 +57,8 @@ template <class T> T load(const T* from) {
     return value;
 }
 
+void prefetch(const void*) {}
+
 template <class T> void store(T* to, T value) {
     if (!is_reachable(to)) return;
     unsigned char* bytes = context->write(context, (unsigned long long)to, sizeof value);
