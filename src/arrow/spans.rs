@@ -34,6 +34,28 @@ impl ArrayView<'_> {
         let offset = usize::try_from(array.offset).unwrap_or(0).saturating_add(self.offset);
         overlaps(field.data_type(), array, offset, self.length, bytes)
     }
+
+    /// Returns whether columns of a struct, of plain numbers, hold all of these bytes, but for fewer than `padding` in one place.
+    pub(crate) fn columns_hold(&self, bytes: &Range<usize>, padding: usize) -> bool {
+        let DataType::Struct(fields) = self.field.data_type() else { return false };
+        let held =
+            || fields.iter().enumerate().filter_map(|(index, field)| slots(field.data_type(), self.array, index));
+        let mut from = bytes.start;
+        while bytes.end.saturating_sub(from) >= padding {
+            let next = held().find(|held| held.start < from.saturating_add(padding) && held.end > from);
+            let Some(held) = next else { return false };
+            from = held.end;
+        }
+        true
+    }
+}
+
+/// The bytes of all slots of a struct's column of plain numbers, those before its offset too.
+fn slots(data_type: &DataType, parent: &ArrowArray, index: usize) -> Option<Range<usize>> {
+    let array = child(parent, index).ok()?;
+    let (start, slots) = (buffer(array, 1)?.addr(), array.offset.checked_add(array.length)?);
+    let bytes = usize::try_from(slots).ok()?.checked_mul(DType::of_arrow(data_type)?.itemsize())?;
+    Some(start..start.checked_add(bytes)?)
 }
 
 /// Returns whether bytes `from..to` after `start` share a byte with `bytes`.

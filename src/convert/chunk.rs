@@ -4,9 +4,10 @@ use crate::arrow::{DeviceArray, Leaf, Mask};
 use crate::plan::ChunkSize;
 use crate::spec::{Element, MatrixSpec, Nulls, Spec};
 
-/// The largest gap between the columns of a view, in bytes: less than the smallest page of any system, so that gaps share
-/// pages with columns. A consumer that copies the tensor's whole span reads the gaps too, and must not leave the memory.
-const GAP: usize = 4096;
+/// How many bytes may lie behind a buffer that nobody uses: Arrow recommends to pad buffers to this
+/// (<https://arrow.apache.org/docs/format/Columnar.html#buffer-alignment-and-padding>). A consumer that copies a tensor's whole span,
+/// as `torch.save` does, reads what lies between the columns, too: more could be other memory of the process.
+const PADDING: usize = 64;
 
 /// A chunk of a column: where its elements are, which are null, and what keeps both alive. On a device, which are null is known
 /// only where nulls are refused and the host has read it.
@@ -93,9 +94,14 @@ impl MatrixColumns<'_> {
         for column in columns {
             let (start, next) = (start_of(&before), start_of(&column));
             let step = next.checked_sub(start).filter(|step| step.is_multiple_of(size))?;
-            let gap = next.saturating_sub(before.chunk.leaf.known_end(before.spec.element()));
-            let apart = step >= self.rows.saturating_mul(size) && gap < GAP;
-            if !apart || *stride.get_or_insert(step) != step || !as_it_is(&column) || is_decoded(&column) {
+            let gap = before.chunk.leaf.known_end(before.spec.element())..column.chunk.leaf.values.addr();
+            let is_held = gap.len() < PADDING || before.chunk.array.view().columns_hold(&gap, PADDING);
+            if step < self.rows.saturating_mul(size)
+                || !is_held
+                || *stride.get_or_insert(step) != step
+                || !as_it_is(&column)
+                || is_decoded(&column)
+            {
                 return None;
             }
             before = column;
@@ -106,14 +112,14 @@ impl MatrixColumns<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::GAP;
+    use super::PADDING;
     use crate::alloc::{injected, page_size};
 
     #[test]
-    fn no_gap_has_a_page_of_its_own() {
+    fn no_padding_has_a_page_of_its_own() {
         for page in injected::SIZES.into_iter().chain([page_size()]) {
             for end in (0..2 * page).step_by(page / 16 - 1) {
-                let next = end + GAP - 1;
+                let next = end + PADDING - 1;
                 assert!(end.next_multiple_of(page) + page > next, "{page} {end}");
             }
         }

@@ -85,6 +85,23 @@ def test_columns_with_a_page_between_them_are_copied():
     np.testing.assert_array_equal(numpy_of(tensor), source[:10])
 
 
+@pytest.mark.parametrize("gap", [0, 48, 64, 512])
+def test_other_memory_between_columns_is_no_part_of_a_view(gap: int):
+    """Consumers may copy all that a view spans, as `torch.save` does."""
+    memory = np.zeros(400 + gap, "u1")
+    parts = [memory[start : start + 160].view("f8") for start in (0, 160 + gap)]
+    for values in parts:
+        values[:] = np.arange(20)
+    batch = pa.record_batch(
+        [pa.Array.from_buffers(pa.float64(), 20, [None, pa.py_buffer(part)]) for part in parts], names="ab"
+    )
+    tensor = ad.to_tensor(batch, order="F")
+    assert tensor.copied == (gap >= 64)
+    # Slots before a slice are of the same columns.
+    assert ad.to_tensor(batch.slice(12), order="F").copied == (gap >= 64)
+    np.testing.assert_array_equal(numpy_of(tensor), np.arange(20.0)[:, None].repeat(2, 1))
+
+
 @pytest.mark.parametrize(
     "keywords",
     [{"dtype": "float32"}, {"writable": True}, {"copy": True}, {"nulls": 0}],
