@@ -64,8 +64,7 @@ fn on_stream(
     // PyTorch exports from the current device alone.
     let current = stream_order::enter(advertised)?;
     let works_on = work_stream(object, advertised)?;
-    let is_own = |stream: &Stream| current.device().knows(*stream) || current.require_own(*stream).is_ok();
-    if let Some(stream) = works_on.filter(|stream| !stream.is_default() && is_own(stream)) {
+    if let Some(stream) = works_on.filter(|stream| !stream.is_default()) {
         // Nothing has to wait: the library's own stream, which is not drawn into a graph by that.
         let (capsule, has_waited) = DlpackCall { stream: Some(stream), transfer: None, copy }.make(method)?;
         let stream = if has_waited { stream } else { Stream::LEGACY };
@@ -195,15 +194,23 @@ impl DlpackCall {
             {
                 keywords.del_item(keyword)?;
                 let refused = refused.clone_ref(py);
-                outcome = call(method, (), Some(&keywords)).inspect_err(|error| {
-                    // A producer that names a cause itself keeps it.
-                    if error.cause(py).is_none() {
-                        error.set_cause(py, Some(refused));
-                    }
-                });
+                outcome = call(method, (), Some(&keywords));
+                if let Err(error) = &outcome {
+                    follow(py, error, refused);
+                }
             }
         }
         let has_waited = keywords.contains(stream)?;
         Ok((outcome?, has_waited))
+    }
+}
+
+/// Names the error of a try as the cause of that of the next one, unless the producer has named one itself. One exception that is raised
+/// again does not become its own cause: who follows the causes would never end.
+fn follow(py: Python<'_>, error: &PyErr, refused: PyErr) {
+    // There are fewer tries than this.
+    let mut causes = std::iter::successors(Some(refused.clone_ref(py)), |error| error.cause(py)).take(8);
+    if error.cause(py).is_none() && !causes.any(|cause| cause.value(py).is(error.value(py))) {
+        error.set_cause(py, Some(refused));
     }
 }

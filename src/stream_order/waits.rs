@@ -107,7 +107,7 @@ waits! {
     ReaperWaits = 49,
     /// The stream that the library of `out` works on waits until our stream has written it.
     OutputTaken = 50,
-    /// Memory is freed behind the work on the stream that the library works on whose exchange table took it.
+    /// Memory is freed behind the work on the stream of PyTorch that was the current one when its exchange table took the memory.
     ReleaseBehindLibrary = 51,
 }
 

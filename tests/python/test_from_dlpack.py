@@ -135,6 +135,28 @@ def test_an_error_of_the_retry_has_the_first_as_its_cause():
     assert raised.value.__cause__ is own
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_exceptions_that_are_raised_again_are_no_causes_of_themselves(count: int):
+    errors = [TypeError(f"no tensor {number}") for number in range(count)]
+    calls = 0
+
+    class Refusing:
+        def __dlpack__(self, **keywords):
+            nonlocal calls
+            calls += 1
+            raise errors[calls % count]
+
+    with pytest.raises(TypeError, match="no tensor") as raised:
+        ad.from_dlpack(Refusing(), copy=False)
+    found: list[BaseException] = []
+    error: BaseException | None = raised.value
+    while error is not None:
+        assert error not in found
+        found.append(error)
+        error = error.__cause__
+    assert len(found) <= count
+
+
 def test_a_class_may_say_by_none_that_it_has_no_protocol():
     class Silent(np.ndarray):
         __dlpack__ = None

@@ -23,7 +23,7 @@ use crate::ffi::dlpack::{
     DLDeviceType, DLPACK_MAJOR_VERSION, DLPackCurrentWorkStream, DLPackExchangeAPI, DLPackExchangeAPIHeader,
     DLPackManagedTensorToPyObjectNoSync,
 };
-use crate::stream_order::{Readiness, Wait};
+use crate::stream_order::{self, Readiness, Wait};
 
 /// A chain of older tables is not followed further: a corrupt one may have no end.
 const MOST_TABLES: usize = 16;
@@ -102,7 +102,9 @@ impl<'py> Arrays<'py> {
         }
         // Where the table refuses, the function says why, in the library's own words.
         if let Maker::Table(table) = route
-            && tensor.readiness().map_or(Ok(true), |readiness| table.orders(self.py, tensor.device(), readiness, ordered))?
+            && tensor
+                .readiness()
+                .map_or(Ok(true), |readiness| table.orders(self.py, tensor.device(), readiness, ordered))?
             && let Some(array) = table.make(self.py, &tensor)?
         {
             return Ok(array);
@@ -200,7 +202,14 @@ fn learn(from_dlpack: &Bound<'_, PyAny>, array: &Bound<'_, PyAny>) -> PyResult<M
 struct ArrayTable {
     functions: TableFunctions,
     array_type: Py<PyType>,
+    /// Whether the library's streams live as long as the process.
+    keeps_streams: bool,
 }
+
+/// The packages that never destroy a stream: PyTorch hands out those of a pool
+/// (<https://docs.pytorch.org/docs/stable/generated/torch.cuda.Stream.html>). A stream from elsewhere that is made its current one
+/// (`torch.cuda.ExternalStream`) is its caller's to keep, for PyTorch's own allocator too.
+const KEEPING_STREAMS: [&str; 1] = ["torch"];
 
 #[derive(Clone, Copy)]
 struct TableFunctions {
@@ -210,7 +219,7 @@ struct TableFunctions {
 
 impl ArrayTable {
     fn clone_ref(&self, py: Python<'_>) -> Self {
-        Self { functions: self.functions, array_type: self.array_type.clone_ref(py) }
+        Self { array_type: self.array_type.clone_ref(py), ..*self }
     }
 
     /// Whether the table makes an array of memory: its functions synchronise nothing, so the stream that the library works
@@ -229,8 +238,8 @@ impl ArrayTable {
         let Some(stream) = self.functions.work_stream(py, device)? else { return Ok(false) };
         if !ordered.as_ref().is_some_and(|(by, waited)| *by == stream && waited.is_same(readiness)) {
             readiness.wait_on_stream(device, stream, Wait::ExchangeOutput)?;
-            if !stream.is_default() {
-                // Nothing else says when the library's work there is done.
+            if self.keeps_streams && !stream.is_default() {
+                // Nothing else says when the library's work there is done. A stream that may be gone by then cannot be asked.
                 readiness.record_stream_for(stream, Wait::ReleaseBehindLibrary)?;
             }
             *ordered = Some((stream, readiness.clone()));
@@ -243,7 +252,8 @@ impl ArrayTable {
     fn of(from_dlpack: &Bound<'_, PyAny>, array_type: &Bound<'_, PyType>) -> PyResult<Option<Self>> {
         let py = array_type.py();
         // A tensor of ours knows more than what goes through a table.
-        if array_type.is(py.get_type::<Tensor>()) || package(from_dlpack)? != package(array_type)? {
+        let library = package(from_dlpack)?;
+        if array_type.is(py.get_type::<Tensor>()) || library != package(array_type)? {
             return Ok(None);
         }
         // Not an inherited one: that makes arrays of the base.
@@ -252,7 +262,8 @@ impl ArrayTable {
         let Some(newest) = capsule::exchange_table(&capsule) else { return Ok(None) };
         // SAFETY: what a capsule of this name holds, which lives as long as the process.
         let functions = unsafe { supported(newest) };
-        Ok(functions.map(|functions| Self { functions, array_type: array_type.clone().unbind() }))
+        let keeps_streams = KEEPING_STREAMS.contains(&library.as_str());
+        Ok(functions.map(|functions| Self { functions, array_type: array_type.clone().unbind(), keeps_streams }))
     }
 
     /// The array of a tensor; `None` where the library refuses, or makes something else of it.
@@ -297,7 +308,8 @@ impl TableFunctions {
     }
 }
 
-/// The stream that the library of an array works on now; `None` where its type has no table, or that fails to say.
+/// The stream that the library of an array works on now; `None` where its type has no table, that fails to say, or the stream
+/// is of another context than the device's primary one.
 ///
 /// # Errors
 /// If the number that it names is no stream.
@@ -311,7 +323,14 @@ pub(in crate::python) fn work_stream(array: &Bound<'_, PyAny>, device: Device) -
     let Some(newest) = capsule.as_ref().and_then(capsule::exchange_table) else { return Ok(None) };
     // SAFETY: what a capsule of this name holds, which lives as long as the process.
     let functions = unsafe { supported(newest) };
-    functions.map_or(Ok(None), |functions| functions.work_stream(py, device))
+    let Some(stream) = functions.map_or(Ok(None), |functions| functions.work_stream(py, device))? else {
+        return Ok(None);
+    };
+    let is_own = stream.is_default() || {
+        let current = stream_order::enter(device)?;
+        current.device().knows(stream) || current.require_own(stream).is_ok()
+    };
+    Ok(Some(stream).filter(|_| is_own))
 }
 
 /// The functions that are used here, of the newest table in a chain that has our major version and all its functions.

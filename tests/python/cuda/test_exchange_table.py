@@ -149,14 +149,19 @@ class TestOtherTables:
         array.close()
 
     @pytest.mark.parametrize("known", [True, False])
-    def test_memory_is_kept_until_the_librarys_work_is_done(self, pool, stream, known: bool) -> None:
-        if not known:
-            _native._host_memory()
+    def test_memory_is_kept_until_pytorchs_work_is_done(self, pool, stream, monkeypatch, known: bool) -> None:
+        """PyTorch destroys no stream, so that the one that was current can be asked at the release."""
+        monkeypatch.setattr(exchange.from_dlpack, "__module__", "torch.utils")
+        monkeypatch.setattr(exchange.Array, "__module__", "torch")
+        # Forgets the table of the library by its own name.
+        _native._host_memory()
+        if known:
+            ad.to_tensor(np.arange(3), xp=MODULE, writable=False)
         tensor = tensor_of(pool, stream)
         work = driver.Stream()
         exchange.Array.stream = work.handle
         target = pool.allocate(24)
-        array = ad.to_tensor(ad.to_arrow(tensor), xp=MODULE)
+        array = ad.to_tensor(ad.to_arrow(tensor), xp=MODULE, writable=False)
         assert exchange.Array.by_table == known
         gate = driver.gate(work.handle)
         driver.copy(target, array.held.address, 24, work.handle)
@@ -169,6 +174,21 @@ class TestOtherTables:
         assert pool.freed == 0
         driver.open_gate(gate)
         assert driver.read(target, 24, work.handle) == VALUES.tobytes()
+
+    def test_a_stream_that_may_be_gone_is_not_asked(self, pool, stream) -> None:
+        work = driver.Stream()
+        exchange.Array.stream = work.handle
+        tensor = tensor_of(pool, stream)
+        array = ad.to_tensor(ad.to_arrow(tensor), xp=MODULE)
+        driver.synchronize_stream(work.handle)
+        work.close()
+        before = driver.calls()
+        array.close()
+        del tensor
+        gc.collect()
+        assert driver.calls() - before <= 6
+        driver.settle()
+        assert (ad.collect(), pool.freed) == (0, 1)
 
     def test_a_stream_of_another_device(self, pool, stream) -> None:
         tensor = tensor_of(pool, stream)
