@@ -13,9 +13,11 @@ _READERS = ("pyarrow.parquet", "duckdb", "polars")
 
 # Footers that this process has parsed: each shard of a file would parse them again. There is no lock, which a fork
 # could leave locked: each access of a dict is atomic.
-_footers: dict[tuple[str, int, int, int, int], Any] = {}
-# The most bytes of footers, as they are in the files.
-_FOOTER_BYTES = 32 << 20
+_footers: dict[tuple[str, int, int, int, int], tuple[Any, int]] = {}
+# The most bytes of footers, as they are in the files; in memory they take about five times as many.
+_FOOTER_BYTES = 8 << 20
+# How many there are. Threads that add at once may lose a part of this.
+_footer_bytes = 0
 
 
 def _opened(parquet: Any, path: str) -> Any:
@@ -26,18 +28,22 @@ def _opened(parquet: Any, path: str) -> Any:
         # Not on this machine, or not there: pyarrow knows.
         return parquet.ParquetFile(path)
     key = (path, found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
-    known = _footers.get(key)
+    known, _ = _footers.get(key, (None, 0))
     file = parquet.ParquetFile(path, metadata=known)
     if known is None:
-        _footers[key] = file.metadata
-        kept = [(key, metadata.serialized_size) for key, metadata in list(_footers.items())]
-        size = sum(size for _, size in kept)
-        for oldest, freed in kept:
-            if size <= _FOOTER_BYTES:
-                break
-            _footers.pop(oldest, None)
-            size -= freed
+        _keep(key, file.metadata)
     return file
+
+
+def _keep(key: tuple[str, int, int, int, int], metadata: Any) -> None:
+    """Keeps a footer, and frees the oldest where they are too many."""
+    global _footer_bytes
+    size = metadata.serialized_size
+    _footers[key] = metadata, size
+    _footer_bytes = size if len(_footers) == 1 else _footer_bytes + size
+    while _footer_bytes > _FOOTER_BYTES and _footers:
+        _, freed = _footers.pop(next(iter(_footers)), (None, 0))
+        _footer_bytes -= freed
 
 
 @dataclass(frozen=True)
@@ -54,7 +60,15 @@ class _ArrowRowGroup:
     def _batches(self) -> Any:
         parquet = importlib.import_module("pyarrow.parquet")
         with _opened(parquet, self.path) as file:
-            yield from file.iter_batches(row_groups=[self.group], columns=self.columns)
+            is_empty = True
+            for batch in file.iter_batches(row_groups=[self.group], columns=self.columns):
+                is_empty = False
+                yield batch
+            if is_empty:
+                # Without a batch nobody would know the columns.
+                table = file.read_row_group(self.group, columns=self.columns)
+                arrow = importlib.import_module("pyarrow")
+                yield arrow.record_batch([column.combine_chunks() for column in table.columns], schema=table.schema)
 
 
 @dataclass(frozen=True)
@@ -89,9 +103,19 @@ def _literal(path: str) -> str:
     return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in path)
 
 
+def _check_columns(path: str, metadata: Any, columns: list[str] | None) -> None:
+    """Refuses names of no column, which pyarrow leaves out. A name may be a struct's, or the path of one of its fields."""
+    schema = metadata.schema
+    leaves = [schema.column(index).path for index in range(metadata.num_columns)] if columns else []
+    for name in columns or ():
+        if not any(leaf == name or leaf.startswith(f"{name}.") for leaf in leaves):
+            raise ValueError(f"{path} has no column {name!r}; its columns are {', '.join(sorted(set(leaves)))}")
+
+
 def _by_arrow(parquet: Any, path: str, columns: list[str] | None) -> list[tuple[Callable[[], Any], int]]:
     with _opened(parquet, path) as file:
         metadata = file.metadata
+        _check_columns(path, metadata, columns)
         rows = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
     return [(_ArrowRowGroup(path, group, columns), count) for group, count in enumerate(rows)]
 
@@ -118,9 +142,12 @@ def parquet_shards(
     paths: a path, or several in the order of their rows.
     columns: the columns to read; None reads all.
 
-    Raises ImportError if no reader is installed, and the reader's error for a file that it cannot read.
+    Raises ImportError if no reader is installed, ValueError or the reader's error for a name of no column, and the
+    reader's error for a file that it cannot read.
     """
     files = [fspath(paths)] if isinstance(paths, str | PathLike) else [fspath(path) for path in paths]
+    if isinstance(columns, str):
+        raise TypeError(f"columns must be a list of names, such as [{columns!r}]")
     names = None if columns is None else list(columns)
     for reader, shards_of in zip(_READERS, (_by_arrow, _by_duckdb, _by_polars), strict=True):
         try:

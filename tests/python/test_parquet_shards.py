@@ -86,3 +86,43 @@ def test_what_is_no_file_of_this_machine_is_left_to_the_reader(monkeypatch: Any)
     monkeypatch.setattr(parquet, "ParquetFile", opened.append)
     module._opened(parquet, "s3://bucket/a.parquet")
     assert (opened, module._footers) == (["s3://bucket/a.parquet"], {})
+
+
+def test_an_empty_file_is_a_shard_without_rows(tmp_path: Path):
+    table = pa.table({"i": [1, 2, 3], "tag": pa.array(["x", "y", "x"]).dictionary_encode()})
+    parquet.write_table(table[:0], tmp_path / "a.parquet")
+    parquet.write_table(table, tmp_path / "b.parquet")
+    shards = ad.parquet_shards([tmp_path / "b.parquet", tmp_path / "a.parquet", tmp_path / "b.parquet"])
+    batches = list(ad.Loader(sources=shards, batch_size=4, columns={"i": "i"}, xp="numpy"))
+    assert [batch["i"].tolist() for batch in batches] == [[1, 2, 3, 1], [2, 3]]
+    first = ad.Loader(sources=shards[1:], batch_size=4, columns={"i": "i"}, xp="numpy")
+    assert [batch["i"].tolist() for batch in first] == [[1, 2, 3]]
+    assert pa.array(ad.categories(shards, "tag")).to_pylist() == ["x", "y"]
+
+
+def test_names_of_no_column_are_refused(tmp_path: Path):
+    table = pa.table({"a": [1], "b": [2], "s": [{"x": 1, "y": 2}], "l": [[1, 2]]})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    for columns in (["a", "typo"], ["s.z"], ["x"]):
+        with pytest.raises(ValueError, match=f"has no column '{columns[-1]}'; its columns are a, b, "):
+            ad.parquet_shards(tmp_path / "a.parquet", columns=columns)
+    with pytest.raises(TypeError, match=r"a list of names, such as \['ab'\]"):
+        ad.parquet_shards(tmp_path / "a.parquet", columns="ab")
+    for columns in (["a"], ["s"], ["s.x", "b"], ["l"], []):
+        assert len(ad.parquet_shards(tmp_path / "a.parquet", columns=columns)) == 1
+
+
+def test_many_footers_take_as_long_as_few_each(parsed: list[str]):
+    """The bytes that are kept are counted, not asked of each footer again."""
+    asked = 0
+
+    class Footer:
+        @property
+        def serialized_size(self) -> int:
+            nonlocal asked
+            asked += 1
+            return 1000
+
+    for number in range(20_000):
+        module._keep((str(number), 0, 0, 0, 0), Footer())
+    assert (asked, len(module._footers)) == (20_000, (8 << 20) // 1000)
