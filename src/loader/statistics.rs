@@ -354,7 +354,14 @@ impl Seen {
                 self.first?;
                 let count = nearest(self.count.into());
                 let mean = self.distances.value() / count;
-                float((self.squares.value() / count - mean * mean).max(0.0).sqrt())
+                let variance = self.squares.value() / count - mean * mean;
+                match variance {
+                    // The squares are beyond a double, though the values are not.
+                    _ if variance.is_nan() && mean.is_finite() => float(f64::INFINITY),
+                    // By a rounding alone. `max` would take 0 for NaN, too.
+                    _ if variance < 0.0 => float(0.0),
+                    _ => float(variance.sqrt()),
+                }
             }
             Statistic::Mode => {
                 let most = self.times.values().max()?;

@@ -121,6 +121,13 @@ def test_columns_without_values_have_only_counts():
     assert ad.statistics(pa.table({"a": [float("inf"), 1.0]}), {"a": "mean"}) == {"a": float("inf")}
 
 
+@pytest.mark.parametrize("values", [[1.0, float("inf")], [1e200, -1e200], [1e200, 3e200], [-float("inf"), 2.0, 1.0]])
+def test_a_deviation_beyond_a_float_is_no_zero(values: list[float]):
+    found = ad.statistics(pa.table({"x": values}), {"x": "std"})["x"]
+    with np.errstate(all="ignore"):
+        np.testing.assert_equal(found, np.std(values))
+
+
 def test_what_is_wrong_is_an_error_before_the_source_is_read():
     reads = []
 
