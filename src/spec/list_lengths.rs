@@ -10,10 +10,17 @@ pub(super) fn is_list(data_type: &DataType) -> bool {
     matches!(data_type, DataType::List(_) | DataType::LargeList(_) | DataType::ListView(_) | DataType::LargeListView(_))
 }
 
-/// Refuses `length=` for a column that it names and that has no lists, or lists of another fixed size.
+fn is_list_below(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::FixedSizeList(item, _) => is_list_below(item.data_type()),
+        other => is_list(other),
+    }
+}
+
+/// Refuses `length=` for lists of another fixed size, but for lists of lists, and for a column that it names and that has no lists.
 ///
 /// # Errors
-/// If the length is beyond that of fixed-size lists.
+/// For these columns, and if the length is beyond that of fixed-size lists.
 pub(super) fn check_length(data_type: &DataType, options: &Options) -> Result<()> {
     let Some(length) = options.length else { return Ok(()) };
     let is_list = is_list(data_type);
@@ -22,8 +29,14 @@ pub(super) fn check_length(data_type: &DataType, options: &Options) -> Result<()
             Err(Error::argument(format!("the length {} is beyond 2^31 - 1", length.value))
                 .remedy_is("pass a shorter one"))
         }
+        // Below lists of a fixed size it is the length of the lists.
+        DataType::FixedSizeList(..) if is_list_below(data_type) && !length.by_name => Ok(()),
+        DataType::FixedSizeList(_, size) if usize::try_from(*size) != Ok(length.value) => {
+            let reason = format!("its lists have {size} elements, and not the {} of the length", length.value);
+            Err(Error::argument(reason).remedy_is(Remedy::LeaveOutOfLength))
+        }
+        DataType::FixedSizeList(..) => Ok(()),
         _ if is_list || !length.by_name => Ok(()),
-        DataType::FixedSizeList(_, size) if usize::try_from(*size) == Ok(length.value) => Ok(()),
         _ => {
             let reason = format!("the length {} is for columns of lists, and this one is of {data_type}", length.value);
             Err(Error::argument(reason).remedy_is(Remedy::LeaveOutOfLength))

@@ -340,7 +340,7 @@ pub(super) fn decoded(field: &Field, options: &Options) -> Option<Field> {
             let metadata = if field.metadata().is_empty() { inner.metadata() } else { field.metadata() };
             return Some(Field::new(field.name(), inner.data_type().clone(), true).with_metadata(metadata.clone()));
         }
-        DataType::Dictionary(_, values) if gives_values(options) => {
+        DataType::Dictionary(_, values) if gives_values(values, options) => {
             let inner = Field::new(field.name(), values.as_ref().clone(), true);
             decoded(&inner, options).unwrap_or(inner).data_type().clone()
         }
@@ -403,10 +403,11 @@ pub(super) fn width(data_type: &DataType) -> usize {
     }
 }
 
-fn gives_values(options: &Options) -> bool {
+/// Whether a column of a dictionary of such values becomes the values. A unit is for values, as a dtype is.
+fn gives_values(values: &DataType, options: &Options) -> bool {
     match options.dictionary {
         Some(mode) => mode == DictionaryMode::Values,
-        None => options.dtype.is_some(),
+        None => options.dtype.is_some() || (options.unit.is_some() && is_temporal(values)),
     }
 }
 

@@ -175,6 +175,9 @@ def test_a_list_of_another_length_is_an_error_that_names_it():
     for name, data, length in (("l", lists, 3), ("n", pa.array([1]), 2), ("s", pa.array(["x"]), 2)):
         with pytest.raises(ad.ConversionError, match=rf'column "{name}".*length='):
             ad.to_tensors(pa.table({name: data}), length={name: length})
+    with pytest.raises(ad.ConversionError, match="its lists have 2 elements, and not the 3 of the length"):
+        ad.to_tensor(lists, length=3)
+    assert ad.to_tensor(lists, length=2).shape == (1, 2)
     with pytest.raises(ad.ConversionError, match="length="):
         ad.to_tensor(pa.table({"l": pa.array([[1]])}))
     assert not ad.to_tensor(table["emb"].chunk(0)[:5], length=2, copy=False).copied
@@ -406,3 +409,17 @@ def test_a_validity_of_another_length_is_an_error():
     with pytest.raises(ad.ConversionError, match="bits="):
         ad.validity(data, length=2, bits=True)
     assert np.asarray(ad.validity(pa.array([1, None]), length=2)).tolist() == [True, False]
+
+
+@pytest.mark.parametrize("dictionary", [None, "values"])
+def test_a_unit_is_for_the_values_of_a_dictionary(dictionary: Any):
+    times = pa.array([1_577_836_800, None, 5], pa.timestamp("s"))
+    codes = times.dictionary_encode()
+    for column in (codes, pa.RunEndEncodedArray.from_arrays(pa.array([1, 2, 3], pa.int32()), codes)):
+        for unit in ("ms", {"t": "ms"}):
+            options = {} if dictionary is None else {"dictionary": dictionary}
+            made = ad.to_tensors(pa.table({"t": column}), unit=unit, nulls=0, **options)["t"]
+            assert np.asarray(made).tolist() == [1_577_836_800_000, 0, 5000]
+    texts = pa.array(["x", "y"]).dictionary_encode()
+    assert np.asarray(ad.to_tensor(texts, unit="ms")).tolist() == [0, 1]
+    assert np.asarray(ad.to_tensor(codes[:1], unit="ms", dictionary="codes")).tolist() == [0]
