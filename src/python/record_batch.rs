@@ -32,10 +32,17 @@ impl RecordBatch {
     fn position(&self, key: &Bound<'_, PyAny>) -> PyResult<usize> {
         let columns = self.0.columns();
         if let Ok(name) = key.extract::<String>() {
-            let position = columns.iter().position(|column| *column.name() == name);
-            return position.ok_or_else(|| {
-                PyKeyError::new_err(format!("there is no column {name:?}; the columns are {:?}", self.column_names()))
-            });
+            let mut named = columns.iter().enumerate().filter(|(_, column)| *column.name() == name);
+            return match (named.next(), named.count()) {
+                (Some((position, _)), 0) => Ok(position),
+                (None, _) => {
+                    let known = self.column_names();
+                    Err(PyKeyError::new_err(format!("there is no column {name:?}; the columns are {known:?}")))
+                }
+                (Some(_), _) => {
+                    Err(PyKeyError::new_err(format!("more than one column is named {name:?}; pass a position")))
+                }
+            };
         }
         let found = position("the position of a column", key, columns.len())?;
         found.ok_or_else(|| {
@@ -78,6 +85,10 @@ impl RecordBatch {
 
     fn __getitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<Array> {
         self.column(key)
+    }
+
+    fn __contains__(&self, name: &Bound<'_, PyAny>) -> bool {
+        name.extract::<&str>().is_ok_and(|name| self.0.columns().iter().any(|column| column.name() == name))
     }
 
     fn __len__(&self) -> usize {

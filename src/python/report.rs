@@ -180,6 +180,11 @@ impl Report {
         Ok(ReportRow(row.clone()))
     }
 
+    fn __contains__(&self, name: &Bound<'_, PyAny>) -> bool {
+        let mut rows = self.0.rows.iter().chain(&self.0.matrices);
+        name.extract::<&str>().is_ok_and(|name| rows.any(|row| row.column == name))
+    }
+
     fn __iter__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         Ok(self.rows().into_pyobject(py)?.try_iter()?.into_any().unbind())
     }

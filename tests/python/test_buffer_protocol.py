@@ -164,6 +164,13 @@ def test_a_view_keeps_the_memory():
     assert pa.total_allocated_bytes() == before
 
 
+@pytest.mark.parametrize("number", [int, float])
+def test_memory_is_no_text_of_a_number(number: type):
+    for dtype in (pa.int8(), pa.uint8(), pa.int64()):
+        with pytest.raises(TypeError, match=r"no number.*item"):
+            number(ad.to_tensor(pa.array([49], dtype)))
+
+
 def test_other_classes_have_no_buffer():
     for source in (ad.from_arrow(pa.array([1])), ad.from_arrow(pa.record_batch({"x": [1]}))):
         with pytest.raises(TypeError):

@@ -95,7 +95,7 @@ def test_polars_reads_rows_and_streams():
 def test_a_type_of_polars_alone_is_named_with_its_column():
     frame = pl.DataFrame({"wide": pl.Series([1, 2], dtype=pl.Int128), "x": [0.5, 1.5]})
     with pytest.raises(
-        ad.UnsupportedTypeError, match='^column "wide": .*cast the column first, or pass the data without it'
+        ad.UnsupportedTypeError, match=r'^column "wide": .*cast the column first, or pass the data without it'
     ):
         ad.to_tensors(frame, columns=["x"])
     assert ad.to_tensors(frame.drop("wide"))["x"].shape == (2,)

@@ -423,3 +423,14 @@ def test_fixed_size_lists_of_sliced_structs():
     source = pa.FixedSizeListArray.from_arrays(pa.array([{"a": 1}, {"a": 2}, {"a": 3}])[1:], 1)
     assert pa.array(ad.from_arrow(source, copy=True)).equals(source)
     assert pa.array(ad.from_arrow(source)).equals(source)
+
+
+def test_names_of_columns_are_in_a_batch_and_in_a_report():
+    table = pa.table({"a": [1], "b": [2.5]})
+    batch = ad.from_arrow(table.to_batches()[0])
+    for found in (batch, ad.explain(table)):
+        assert ("a" in found, "c" in found, 0 in found) == (True, False, False)
+    twice = ad.from_arrow(pa.record_batch([pa.array([1]), pa.array([2])], names=["a", "a"]))
+    with pytest.raises(KeyError, match="more than one column is named"):
+        twice["a"]
+    assert pa.array(twice[1]).to_pylist() == [2]

@@ -266,6 +266,15 @@ impl Tensor {
         html::attributes("Tensor", &attributes)
     }
 
+    // Without these two Python takes the memory for text, because it is a buffer.
+    fn __int__(&self) -> PyResult<Py<PyAny>> {
+        Err(no_number())
+    }
+
+    fn __float__(&self) -> PyResult<Py<PyAny>> {
+        Err(no_number())
+    }
+
     /// # Safety
     /// The buffer protocol: `view` is a struct to fill.
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
@@ -287,4 +296,8 @@ impl Tensor {
         // SAFETY: `fill_buffer` filled the view, which is released once.
         unsafe { release_buffer(view) };
     }
+}
+
+fn no_number() -> PyErr {
+    pyo3::exceptions::PyTypeError::new_err("a Tensor is no number; np.from_dlpack(tensor).item() is its one element")
 }
