@@ -104,7 +104,7 @@ def _literal(path: str) -> str:
 
 
 def _check_columns(path: str, metadata: Any, columns: list[str] | None) -> None:
-    """Refuses names of no column, which pyarrow leaves out. A name may be a struct's, or the path of one of its fields."""
+    """Refuses names of no column, which pyarrow leaves out. A name may be a struct's, or the path of a field of one."""
     schema = metadata.schema
     leaves = [schema.column(index).path for index in range(metadata.num_columns)] if columns else []
     for name in columns or ():
