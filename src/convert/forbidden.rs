@@ -1,12 +1,18 @@
-//! Finds what a requested field forbids in an array, at all levels: nulls, and counts that are no time of a day and no date.
+//! Finds what a requested field forbids in an array, at all levels: nulls, and counts that are no time of a day and no date. Looks at
+//! the slots that rows show: not at items outside of a slice or under a null, nor at values that no code stands for.
+
+use std::ops::Range;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
     Date64Type, Time32MillisecondType, Time32SecondType, Time64MicrosecondType, Time64NanosecondType,
 };
-use arrow_array::{Array, ArrowPrimitiveType, UnionArray, make_array};
+use arrow_array::{
+    AnyDictionaryArray, Array, ArrayRef, ArrowPrimitiveType, OffsetSizeTrait, UnionArray, downcast_integer_array,
+    downcast_run_array,
+};
 use arrow_buffer::bit_chunk_iterator::BitChunks;
-use arrow_buffer::{BooleanBufferBuilder, NullBuffer};
+use arrow_buffer::{ArrowNativeType, BooleanBufferBuilder, NullBuffer, OffsetBuffer};
 use arrow_schema::{DataType, Field, FieldRef, TimeUnit, UnionFields};
 
 use crate::arrow::list_item;
@@ -16,21 +22,29 @@ type Fault = (String, Option<usize>);
 
 /// What is looked for.
 #[derive(Clone, Copy)]
-enum Rule {
+enum Rule<'a> {
     /// Nulls of a field that is not nullable.
     Nulls,
-    /// Values of a date or a time that it cannot have.
-    Limits,
+    /// Values of a date or a time that it cannot have, which were values of this type before the request.
+    Limits(&'a DataType),
 }
 
-impl Rule {
-    /// Returns the first slot of one field that is forbidden. Slots that are null in `excused` lie in a null of an enclosing type,
-    /// or belong to another field of a union, so that nobody sees them.
-    fn first(self, field: &Field, array: &dyn Array, excused: Option<&NullBuffer>) -> Option<usize> {
+impl Rule<'_> {
+    /// Returns the rule for one field of a struct or a union.
+    fn field(self, index: usize) -> Self {
+        let own = match self {
+            Self::Limits(DataType::Struct(own)) => own.get(index),
+            Self::Limits(DataType::Union(own, _)) => own.iter().nth(index).map(|(_, field)| field),
+            _ => None,
+        };
+        own.map_or(self, |own| Self::Limits(own.data_type()))
+    }
+
+    /// Returns the rule for the items of a list.
+    fn items(self) -> Self {
         match self {
-            Self::Nulls if field.is_nullable() => None,
-            Self::Nulls => nulls_of(array).and_then(|nulls| first_forbidden(&nulls, excused)),
-            Self::Limits => first_beyond(array, excused),
+            Self::Limits(own) => Self::Limits(items(own).map_or(own, |item| item.data_type())),
+            Self::Nulls => self,
         }
     }
 }
@@ -83,20 +97,23 @@ pub(super) fn has_limits(data_type: &DataType) -> bool {
     }
 }
 
-/// Returns the first value of an array that its type does not allow, in a column whose type was another one, `own`.
+/// Returns the first value of an array that its type does not allow, and that was one of another type: the column had the type `own`.
 pub(super) fn first_outside(own: &DataType, field: &Field, array: &dyn Array) -> Option<Fault> {
-    if own == field.data_type() || !has_limits(field.data_type()) {
-        return None;
-    }
-    match (own, field.data_type(), array.data_type()) {
-        (DataType::Struct(own), DataType::Struct(fields), DataType::Struct(_)) => {
-            let columns = own.iter().zip(fields).zip(array.as_struct().columns());
-            let changed = columns.filter(|((own, field), _)| own.data_type() != field.data_type());
-            changed
-                .into_iter()
-                .find_map(|((_, field), column)| walk(field, column.as_ref(), array.nulls(), Rule::Limits))
-        }
-        _ => walk(field, array, None, Rule::Limits),
+    walk(field, array, None, Rule::Limits(own))
+}
+
+/// Returns the part of a type whose values become those of `requested`: a cast takes values out of dictionaries, runs and lists, and
+/// puts values into them.
+fn counterpart<'a>(own: &'a DataType, requested: &DataType) -> &'a DataType {
+    match (own, requested) {
+        _ if own == requested => own,
+        (DataType::Dictionary(_, values), _) => counterpart(values, requested),
+        (DataType::RunEndEncoded(_, values), _) => counterpart(values.data_type(), requested),
+        (_, DataType::Dictionary(_, _) | DataType::RunEndEncoded(_, _)) => own,
+        _ => match list_item(own) {
+            Some(item) if items(requested).is_none() => counterpart(item.data_type(), requested),
+            _ => own,
+        },
     }
 }
 
@@ -121,8 +138,8 @@ where
     T: ArrowPrimitiveType<Native: Into<i64>>,
 {
     let values = array.as_primitive_opt::<T>()?.values();
-    let is_seen = |row| array.is_valid(row) && excused.is_none_or(|excused| excused.is_valid(row));
-    values.iter().enumerate().find(|(row, value)| !fits((**value).into()) && is_seen(*row)).map(|(row, _)| row)
+    let is_shown = |row| array.is_valid(row) && is_seen(excused, row);
+    values.iter().enumerate().find(|(row, value)| !fits((**value).into()) && is_shown(*row)).map(|(row, _)| row)
 }
 
 #[allow(clippy::disallowed_methods, reason = "the caller has asked for the memory: require_nulls")]
@@ -130,92 +147,220 @@ fn nulls_of(array: &dyn Array) -> Option<NullBuffer> {
     array.logical_nulls()
 }
 
-/// Looks at a field, and then at the fields below it.
-fn walk(field: &Field, array: &dyn Array, excused: Option<&NullBuffer>, rule: Rule) -> Option<Fault> {
-    match rule.first(field, array, excused) {
-        Some(row) => Some((field.name().clone(), Some(row))),
-        None => below(field.data_type(), array, excused, rule),
+/// Looks at a field, and then at the fields below it. Slots that are null in `excused` lie in a null of an enclosing type, or belong to
+/// another field of a union, so that nobody sees them.
+fn walk(field: &Field, array: &dyn Array, excused: Option<&NullBuffer>, rule: Rule<'_>) -> Option<Fault> {
+    let null = match rule {
+        Rule::Nulls => first_null_row(field, array, excused),
+        Rule::Limits(_) => None,
+    };
+    let found = null.or_else(|| look(field.data_type(), array, excused, rule));
+    found.map(|(column, row)| (if column.is_empty() { field.name().clone() } else { column }, row))
+}
+
+/// Returns the first row in which a field is null, and forbids it.
+fn first_null_row(field: &Field, array: &dyn Array, excused: Option<&NullBuffer>) -> Option<Fault> {
+    if field.is_nullable() {
+        return None;
+    }
+    nulls_of(array).and_then(|nulls| first_forbidden(&nulls, excused)).map(|row| (field.name().clone(), Some(row)))
+}
+
+/// Looks at values of a type, and at the fields below it. The name of what is found is empty if no field below has it.
+fn look(data_type: &DataType, array: &dyn Array, excused: Option<&NullBuffer>, rule: Rule<'_>) -> Option<Fault> {
+    match rule {
+        Rule::Nulls if allows_nulls_below(data_type) => None,
+        Rule::Nulls => below(data_type, array, excused, rule),
+        Rule::Limits(own) => {
+            let own = counterpart(own, data_type);
+            if own == data_type || !has_limits(data_type) {
+                return None;
+            }
+            let beyond = first_beyond(array, excused).map(|row| (String::new(), Some(row)));
+            beyond.or_else(|| below(data_type, array, excused, Rule::Limits(own)))
+        }
     }
 }
 
 /// Looks at the fields below a type. The array may be of a type that is cast to this one.
 #[allow(clippy::disallowed_methods, reason = "the caller has asked for the memory: require_nulls, require_cast")]
-fn below(data_type: &DataType, array: &dyn Array, excused: Option<&NullBuffer>, rule: Rule) -> Option<Fault> {
+fn below(data_type: &DataType, array: &dyn Array, excused: Option<&NullBuffer>, rule: Rule<'_>) -> Option<Fault> {
     let without_row = |found: Option<Fault>| found.map(|(column, _)| (column, None));
     match (data_type, array.data_type()) {
         (own, DataType::Dictionary(_, _)) => {
             let own = if let DataType::Dictionary(_, values) = own { values } else { own };
-            let values = array.as_any_dictionary_opt()?.values();
+            let codes = array.as_any_dictionary_opt()?;
             // A null value is a null of the codes' field, which has been looked at.
-            if let Rule::Limits = rule
-                && first_beyond(values, None).is_some()
-            {
-                return Some((String::new(), None));
-            }
-            without_row(below(own, values, None, rule))
+            without_row(look(own, codes.values().as_ref(), Some(&shown_values(codes, excused)), rule))
         }
-        (DataType::Dictionary(_, values), _) => below(values, array, excused, rule),
+        (DataType::Dictionary(_, values), _) => look(values, array, excused, rule),
         (own, DataType::RunEndEncoded(_, _)) => {
-            let values = array.to_data().child_data().get(1).map(|values| make_array(values.clone()))?;
-            let DataType::RunEndEncoded(_, field) = own else {
-                return without_row(below(own, values.as_ref(), None, rule));
-            };
-            let found = match rule {
-                // Runs outside of a slice have values too, so that the rows are looked at.
-                Rule::Nulls => rule.first(field, array, excused).map(Some),
-                Rule::Limits => rule.first(field, values.as_ref(), None).map(|_| None),
-            };
-            match found {
-                Some(row) => Some((field.name().clone(), row)),
-                None => without_row(below(field.data_type(), values.as_ref(), None, rule)),
+            let (values, shown) = shown_runs(array, excused)?;
+            match (own, rule) {
+                // The nulls of rows, so that one of them is told.
+                (DataType::RunEndEncoded(_, field), Rule::Nulls) => first_null_row(field, array, excused)
+                    .or_else(|| without_row(look(field.data_type(), values.as_ref(), Some(&shown), rule))),
+                (DataType::RunEndEncoded(_, field), Rule::Limits(_)) => {
+                    without_row(walk(field, values.as_ref(), Some(&shown), rule))
+                }
+                (own, _) => without_row(look(own, values.as_ref(), Some(&shown), rule)),
             }
         }
         (DataType::RunEndEncoded(_, values), _) => walk(values, array, excused, rule),
         (DataType::Struct(fields), DataType::Struct(_)) => {
             let excused = NullBuffer::union(excused, array.nulls());
-            let columns = fields.iter().zip(array.as_struct().columns());
-            columns.into_iter().find_map(|(field, column)| walk(field, column.as_ref(), excused.as_ref(), rule))
+            let columns = fields.iter().zip(array.as_struct().columns()).enumerate();
+            columns
+                .into_iter()
+                .find_map(|(index, (field, column))| walk(field, column.as_ref(), excused.as_ref(), rule.field(index)))
         }
         (DataType::FixedSizeList(item, _), DataType::FixedSizeList(_, size)) => {
             let size = usize::try_from(*size).ok()?;
             let excused = NullBuffer::union(excused, array.nulls()).map(|excused| excused.expand(size));
             let values = array.as_fixed_size_list().values();
-            let (column, row) = walk(item, values.as_ref(), excused.as_ref(), rule)?;
+            let (column, row) = walk(item, values.as_ref(), excused.as_ref(), rule.items())?;
             Some((column, row.and_then(|row| row.checked_div(size))))
         }
         (DataType::Union(fields, _), DataType::Union(own, _)) => below_union(fields, own, array, excused, rule),
-        // Other lists share their items with other slices: all of them count, and their rows are not told.
+        // The rows of other lists are not told.
         (own, _) => {
-            let values = array.to_data().child_data().first().map(|values| make_array(values.clone()))?;
-            without_row(walk(items(own)?, values.as_ref(), None, rule))
+            let item = items(own)?;
+            let (values, shown) = shown_items(array, excused)?;
+            without_row(walk(item, values.as_ref(), shown.as_ref(), rule.items()))
         }
     }
 }
 
-/// Looks at the fields of a union, at the slots that rows show.
+/// Returns the items of lists or the entries of maps that a slice has, and which of them belong to a row that is seen; `None` if all do.
 #[allow(clippy::disallowed_methods, reason = "the caller has asked for the memory: require_nulls, require_cast")]
+fn shown_items(array: &dyn Array, excused: Option<&NullBuffer>) -> Option<(ArrayRef, Option<NullBuffer>)> {
+    let rows = NullBuffer::union(excused, array.nulls());
+    match array.data_type() {
+        DataType::List(_) => between(array.as_list::<i32>().offsets(), array.as_list::<i32>().values(), rows),
+        DataType::LargeList(_) => between(array.as_list::<i64>().offsets(), array.as_list::<i64>().values(), rows),
+        DataType::Map(_, _) => between(array.as_map().offsets(), array.as_map().entries(), rows),
+        DataType::FixedSizeList(_, size) => {
+            let size = usize::try_from(*size).ok()?;
+            Some((array.as_fixed_size_list().values().clone(), rows.map(|rows| rows.expand(size))))
+        }
+        DataType::ListView(_) => {
+            let lists = array.as_list_view::<i32>();
+            Some(viewed(lists.offsets(), lists.sizes(), lists.values(), rows))
+        }
+        DataType::LargeListView(_) => {
+            let lists = array.as_list_view::<i64>();
+            Some(viewed(lists.offsets(), lists.sizes(), lists.values(), rows))
+        }
+        _ => None,
+    }
+}
+
+/// Returns the items from the first to the last offset.
+#[allow(clippy::disallowed_methods, reason = "the caller has asked for the memory: require_nulls, require_cast")]
+fn between<T: OffsetSizeTrait>(
+    offsets: &OffsetBuffer<T>,
+    items: &dyn Array,
+    rows: Option<NullBuffer>,
+) -> Option<(ArrayRef, Option<NullBuffer>)> {
+    let (start, end) = (offsets.first()?.as_usize(), offsets.last()?.as_usize());
+    let length = end.checked_sub(start).filter(|_| end <= items.len())?;
+    let shown = rows.filter(|rows| rows.null_count() > 0).map(|rows| {
+        let mut shown = BooleanBufferBuilder::new(length);
+        offsets.lengths().zip(rows.iter()).for_each(|(length, is_shown)| shown.append_n(length, is_shown));
+        NullBuffer::new(shown.finish())
+    });
+    Some((items.slice(start, length), shown))
+}
+
+/// Returns the items of list views, which may lie anywhere.
+fn viewed<T: OffsetSizeTrait>(
+    offsets: &[T],
+    sizes: &[T],
+    items: &ArrayRef,
+    rows: Option<NullBuffer>,
+) -> (ArrayRef, Option<NullBuffer>) {
+    let seen = offsets.iter().zip(sizes).enumerate().filter(|(row, _)| is_seen(rows.as_ref(), *row));
+    // Rows over the same items show them once.
+    let mut last = 0..0;
+    let range = |start: usize, size| start..start.saturating_add(size).min(items.len());
+    let ranges = seen.map(|(_, (start, size))| range(start.as_usize(), size.as_usize()));
+    let others = ranges.filter(|range| {
+        let is_other = *range != last;
+        last = range.clone();
+        is_other
+    });
+    (items.clone(), Some(only(items.len(), others.flatten())))
+}
+
+/// Returns which values of a dictionary stand behind a code of a row that is seen.
+fn shown_values(codes: &dyn AnyDictionaryArray, excused: Option<&NullBuffer>) -> NullBuffer {
+    let (keys, length) = (codes.keys(), codes.values().len());
+    let is_shown = |row: &usize| keys.is_valid(*row) && is_seen(excused, *row);
+    downcast_integer_array!(
+        keys => {
+            let shown = keys.values().iter().enumerate().filter(|(row, _)| is_shown(row));
+            only(length, shown.map(|(_, code)| code.as_usize()))
+        },
+        _ => only(length, 0..length),
+    )
+}
+
+/// Returns the values of runs, and which of them belong to a row that is seen.
+fn shown_runs(array: &dyn Array, excused: Option<&NullBuffer>) -> Option<(ArrayRef, NullBuffer)> {
+    downcast_run_array!(
+        array => {
+            let ends = array.run_ends();
+            let (offset, length) = (ends.offset(), ends.len());
+            let is_shown = |rows: Range<usize>| match excused {
+                Some(excused) => excused.slice(rows.start, rows.len()).null_count() < rows.len(),
+                None => !rows.is_empty(),
+            };
+            let mut start = 0;
+            let shown = ends.values().iter().enumerate().filter_map(|(run, end)| {
+                let end = end.as_usize().saturating_sub(offset).min(length);
+                is_shown(std::mem::replace(&mut start, end)..end).then_some(run)
+            });
+            Some((array.values().clone(), only(array.values().len(), shown)))
+        },
+        _ => None,
+    )
+}
+
+/// Returns whether a row is not null in `excused`.
+fn is_seen(excused: Option<&NullBuffer>, row: usize) -> bool {
+    excused.is_none_or(|excused| excused.is_valid(row))
+}
+
+/// Returns a bit for each of so many slots, which is set for those that are given.
+#[allow(clippy::disallowed_methods, reason = "the caller has asked for the memory: require_nulls, require_cast")]
+fn only(length: usize, slots: impl Iterator<Item = usize>) -> NullBuffer {
+    let mut shown = BooleanBufferBuilder::new(length);
+    shown.append_n(length, false);
+    slots.filter(|slot| *slot < length).for_each(|slot| shown.set_bit(slot, true));
+    NullBuffer::new(shown.finish())
+}
+
+/// Looks at the fields of a union, at the slots that rows show.
 fn below_union(
     fields: &UnionFields,
     own: &UnionFields,
     array: &dyn Array,
     excused: Option<&NullBuffer>,
-    rule: Rule,
+    rule: Rule<'_>,
 ) -> Option<Fault> {
     let array = array.as_any().downcast_ref::<UnionArray>()?;
     let slot_of = |row: usize| match array.offsets() {
         Some(offsets) => offsets.get(row).and_then(|slot| usize::try_from(*slot).ok()),
         None => Some(row),
     };
-    fields.iter().zip(own.iter()).find_map(|((_, field), (id, _))| {
+    fields.iter().zip(own.iter()).enumerate().find_map(|(index, ((_, field), (id, _)))| {
         let rows = || {
             let own = array.type_ids().iter().enumerate().filter(move |(_, row_id)| **row_id == id).map(|(row, _)| row);
-            own.filter(|row| excused.is_none_or(|excused| excused.is_valid(*row)))
+            own.filter(|row| is_seen(excused, *row))
         };
         let child = array.child(id);
-        let mut shown = BooleanBufferBuilder::new(child.len());
-        shown.append_n(child.len(), false);
-        rows().filter_map(slot_of).filter(|slot| *slot < child.len()).for_each(|slot| shown.set_bit(slot, true));
-        let (column, slot) = walk(field, child.as_ref(), Some(&NullBuffer::new(shown.finish())), rule)?;
+        let shown = only(child.len(), rows().filter_map(slot_of));
+        let (column, slot) = walk(field, child.as_ref(), Some(&shown), rule.field(index))?;
         Some((column, slot.and_then(|slot| rows().find(|row| slot_of(*row) == Some(slot)))))
     })
 }

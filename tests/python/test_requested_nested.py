@@ -130,11 +130,39 @@ def test_nulls_below_are_refused_where_a_field_is_not_nullable(name: str):
     assert raised.value.row == (None if name == "map" else 1)
     with pytest.raises(pa.ArrowException, match="not nullable"):
         pa.table(ad.from_arrow(source), schema=requested)
-    # Another slot of a union may be null: no row shows it.
-    shown = pa.table({"m": NULLS[name].slice(0, 1) if name != "map" else NULLS[name].take(pa.array([0]))})
+    # Another slot may be null: no row shows it.
+    shown = pa.table({"m": NULLS[name].slice(0, 1)})
     given = pa.table(ad.from_arrow(shown), schema=requested)
     assert given.schema == requested
     assert given.to_pylist() == shown.to_pylist()
+    assert pa.record_batch(ad.from_arrow(shown.to_batches()[0]), schema=requested).to_pylist() == shown.to_pylist()
+
+
+@pytest.mark.parametrize("kind", ["map", "list", "large list", "list view"])
+def test_nulls_under_a_null_row_are_allowed(kind: str):
+    """Row 1 is null, and the null below it is one of its own."""
+    valid, offsets = pa.py_buffer(b"\x05"), [0, 1, 2, 3]
+    items = pa.array([1, None, 3], pa.int64())
+    strict_item = pa.field("value", pa.int64(), nullable=False)
+    if kind == "map":
+        own, requested = pa.map_(pa.string(), pa.int64()), pa.map_(pa.string(), strict_item)
+        entries = pa.StructArray.from_arrays([pa.array(["a", "b", "c"]), items], fields=[own.key_field, own.item_field])
+        buffers, items = [pa.array(offsets, pa.int32()).buffers()[1]], entries
+    elif kind == "list view":
+        own, requested = pa.list_view(pa.int64()), pa.list_view(strict_item)
+        buffers = [pa.array(numbers, pa.int32()).buffers()[1] for numbers in (offsets, [1, 1, 1])]
+    else:
+        make, number = (pa.list_, pa.int32()) if kind == "list" else (pa.large_list, pa.int64())
+        own, requested = make(pa.int64()), make(strict_item)
+        buffers = [pa.array(offsets, number).buffers()[1]]
+    source = pa.Array.from_buffers(own, 3, [valid, *buffers], children=[items])
+    given = pa.array(ad.from_arrow(source), requested)
+    assert given.type == requested
+    assert given.to_pylist() == source.to_pylist()
+    shown = pa.Array.from_buffers(own, 3, [None, *buffers], children=[items])
+    with pytest.raises(ad.NullError):
+        pa.array(ad.from_arrow(shown), requested)
+    assert pa.array(ad.from_arrow(shown.slice(2)), requested).to_pylist() == shown.slice(2).to_pylist()
 
 
 def test_nulls_that_no_row_of_a_union_shows_are_allowed():
@@ -143,3 +171,114 @@ def test_nulls_that_no_row_of_a_union_shows_are_allowed():
     requested = pa.schema([("m", strict(source.type))])
     given = pa.record_batch(ad.from_arrow(table(source).to_batches()[0]), schema=requested)
     assert given["m"].to_pylist() == [1, 2]
+
+
+NUMBERS = pa.array([1, 2], pa.int32())
+
+
+def retyped(source: pa.Array, data_type: pa.DataType) -> pa.Array:
+    """The array with dates in place of their integers, which pyarrow does not look at."""
+    return pa.Array._import_from_c_capsule(data_type.__arrow_c_schema__(), source.__arrow_c_array__()[1])
+
+
+# A date of 1 ms is no whole day, which nobody asks of a column that keeps its type.
+ODD = retyped(pa.array([1, None], pa.int64()), pa.date64())
+
+
+@pytest.mark.parametrize("nesting", [name for name in NESTING if "union" not in name and name != "keys of a map"])
+def test_values_that_keep_their_type_are_given_as_they_are(nesting: str):
+    def nested(date: pa.DataType, number: pa.DataType) -> pa.Array:
+        columns = [pa.array([1, None], pa.int64()) if date == pa.int64() else pa.nulls(2, date), NUMBERS.cast(number)]
+        return NESTING[nesting](pa.StructArray.from_arrays(columns, names=["d", "n"]))
+
+    source = retyped(nested(pa.int64(), pa.int32()), nested(pa.date64(), pa.int32()).type)
+    requested = nested(pa.date64(), pa.int64()).type
+    given = pa.array(ad.from_arrow(source), requested)
+    assert given.type == requested
+    assert given.to_pylist() == source.to_pylist()
+
+
+def test_items_that_are_renamed_alone_keep_their_values():
+    lists = pa.ListArray.from_arrays([0, 1, 2], ODD)
+    source = pa.StructArray.from_arrays([lists, NUMBERS], names=["l", "n"])
+    requested = pa.struct([("l", pa.list_(pa.field("element", pa.date64()))), ("n", pa.int64())])
+    given = pa.array(ad.from_arrow(source), requested)
+    assert given.type == requested
+    assert given.to_pylist() == source.to_pylist()
+
+
+def test_codes_of_other_integers_keep_their_values():
+    source = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0], pa.int8()), ODD)
+    for requested in (pa.dictionary(pa.int16(), pa.date64()), pa.date64()):
+        assert pa.array(ad.from_arrow(source), requested).to_pylist() == source.to_pylist()
+    values = retyped(runs(pa.array([1, None], pa.int64())), runs(pa.nulls(2, pa.date64())).type)
+    assert pa.array(ad.from_arrow(values), pa.date64()).to_pylist() == values.to_pylist()
+
+
+# Seconds, of which the second one is no time of a day.
+SECONDS = pa.array([5, 90_000, 7], pa.int32())
+LIST_OFFSETS = pa.array([0, 1, 2, 3], pa.int32())
+SOME = pa.array([False, True, False])
+HIDDEN = {
+    "a value without a code": (
+        pa.DictionaryArray.from_arrays(pa.array([0, 0, 2], pa.int8()), SECONDS),
+        pa.dictionary(pa.int8(), pa.time32("s")),
+    ),
+    "a code in a null": (
+        pa.DictionaryArray.from_arrays(pa.array([0, 1, 2], pa.int8(), mask=np.array([0, 1, 0], bool)), SECONDS),
+        pa.dictionary(pa.int8(), pa.time32("s")),
+    ),
+    "items before a slice": (pa.ListArray.from_arrays(LIST_OFFSETS, SECONDS).slice(2), pa.list_(pa.time32("s"))),
+    "items behind a slice": (pa.ListArray.from_arrays(LIST_OFFSETS, SECONDS).slice(0, 1), pa.list_(pa.time32("s"))),
+    "items in a null": (pa.ListArray.from_arrays(LIST_OFFSETS, SECONDS, mask=SOME), pa.list_(pa.time32("s"))),
+    "items of no view": (
+        pa.ListViewArray.from_arrays(pa.array([2, 0], pa.int32()), pa.array([1, 1], pa.int32()), SECONDS),
+        pa.list_view(pa.time32("s")),
+    ),
+    "items of structs in a null": (
+        pa.StructArray.from_arrays([pa.ListArray.from_arrays(LIST_OFFSETS, SECONDS)], names=["l"], mask=SOME),
+        pa.struct([("l", pa.list_(pa.time32("s")))]),
+    ),
+    "runs outside of a slice": (
+        pa.RunEndEncodedArray.from_arrays(pa.array([2, 4, 6], pa.int32()), SECONDS).slice(4),
+        pa.run_end_encoded(pa.int32(), pa.time32("s")),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_values_that_no_row_shows_are_not_looked_at(name: str):
+    source, requested = HIDDEN[name]
+    given = pa.array(ad.from_arrow(source), requested)
+    assert given.type == requested
+    assert given.is_valid().to_pylist() == source.is_valid().to_pylist()
+
+
+SHOWN = {
+    "a dictionary": (
+        pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int8()), SECONDS),
+        pa.dictionary(pa.int8(), pa.time32("s")),
+    ),
+    "a list": (pa.ListArray.from_arrays(LIST_OFFSETS, SECONDS).slice(1), pa.list_(pa.time32("s"))),
+    "a view": (
+        pa.ListViewArray.from_arrays(pa.array([1, 0], pa.int32()), pa.array([1, 1], pa.int32()), SECONDS),
+        pa.list_view(pa.time32("s")),
+    ),
+    "a run": (
+        pa.RunEndEncodedArray.from_arrays(pa.array([2, 4, 6], pa.int32()), SECONDS).slice(3),
+        pa.run_end_encoded(pa.int32(), pa.time32("s")),
+    ),
+    "structs beside what is kept": (
+        pa.ListArray.from_arrays([0, 2], pa.StructArray.from_arrays([ODD, SECONDS.slice(0, 2)], names=["d", "n"])),
+        pa.list_(pa.struct([("d", pa.date64()), ("n", pa.time32("s"))])),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_values_that_a_row_shows_are_refused(name: str):
+    source, requested = SHOWN[name]
+    with pytest.raises(ad.CastError, match="no time of a day") as raised:
+        pa.array(ad.from_arrow(source), requested)
+    if name == "structs beside what is kept":
+        assert raised.value.column == "n"
