@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow_schema::{DataType, Field, FieldRef};
 
 use super::check::{children_of, has_validity};
-use super::foreign::{buffer, child};
+use super::foreign::{buffer, child, dictionary};
 use super::import::{DeviceArray, array_ready_at};
 use super::node::ArrayNode;
 use crate::dtype::DType;
@@ -74,7 +74,8 @@ impl DeviceArray {
         if inherited {
             Some(requested.name().clone())
         } else {
-            may_have_nulls(self.field(), view.array, requested, false)
+            let (own, requested_type) = (self.field().data_type(), requested.data_type());
+            may_have_nulls(own, view.array, requested_type, requested.name(), !requested.is_nullable())
         }
     }
 
@@ -146,24 +147,32 @@ impl DeviceArray {
     }
 }
 
-/// `is_strict`: nulls of this field are nulls of one that forbids them.
-fn may_have_nulls(own: &Field, array: &ArrowArray, requested: &Field, is_strict: bool) -> Option<String> {
+/// `name` is that of the field, and `is_strict` says that nulls of these values are nulls of a field that forbids them.
+fn may_have_nulls(
+    own: &DataType,
+    array: &ArrowArray,
+    requested: &DataType,
+    name: &str,
+    is_strict: bool,
+) -> Option<String> {
     let has_bitmap = || buffer(array, 0).is_some_and(|bits| !bits.is_null());
-    let has_own_nulls = has_validity(own.data_type());
-    let may = match own.data_type() {
+    let has_own_nulls = has_validity(own);
+    let may = match own {
         DataType::Null => array.length > 0,
         _ => has_own_nulls && array.null_count != 0 && has_bitmap(),
     };
-    let is_strict = is_strict || !requested.is_nullable();
     if may && is_strict {
-        return Some(requested.name().clone());
+        return Some(name.to_owned());
+    }
+    if let DataType::Dictionary(_, own) = own {
+        // Codes of null values are nulls.
+        let requested = if let DataType::Dictionary(_, values) = requested { values } else { requested };
+        return may_have_nulls(own, dictionary(array)?, requested, name, is_strict);
     }
     // The nulls of runs and unions are those of their children.
     let is_strict = is_strict && !has_own_nulls;
-    let (children, others) = (children_of(own.data_type()), children_of(requested.data_type()));
-    children
-        .iter()
-        .zip(others)
-        .enumerate()
-        .find_map(|(index, (own, requested))| may_have_nulls(own, child(array, index).ok()?, requested, is_strict))
+    children_of(own).iter().zip(children_of(requested)).enumerate().find_map(|(index, (own, requested))| {
+        let is_strict = is_strict || !requested.is_nullable();
+        may_have_nulls(own.data_type(), child(array, index).ok()?, requested.data_type(), requested.name(), is_strict)
+    })
 }

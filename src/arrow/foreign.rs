@@ -76,3 +76,10 @@ pub(super) fn child(array: &ArrowArray, index: usize) -> Result<&ArrowArray> {
     }
     Err(Error::invalid(format!("child {index} of an array that has {}", array.n_children)))
 }
+
+/// Returns the dictionary of an array that import has checked.
+#[inline]
+pub(super) fn dictionary(array: &ArrowArray) -> Option<&ArrowArray> {
+    // SAFETY: import checked the dictionary: NULL or a live, aligned array, owned by `array`.
+    unsafe { array.dictionary.as_ref() }
+}

@@ -1,6 +1,6 @@
 //! Are two arrays the same rows of the same memory?
 
-use super::foreign::{buffer, child};
+use super::foreign::{buffer, child, dictionary};
 use super::import::DeviceArray;
 use super::view::{Leaf, LeafDictionary};
 use crate::ffi::arrow_device::ArrowArray;
@@ -39,8 +39,6 @@ fn is_same(one: &ArrowArray, other: &ArrowArray) -> bool {
     let mut buffers =
         (0..).map(|index| (buffer(one, index), buffer(other, index))).take_while(|both| *both != (None, None));
     let mut children = (0..).map_while(|index| child(one, index).ok().zip(child(other, index).ok()));
-    // SAFETY: import checked the dictionary: NULL or a live array, owned by its parent.
-    let dictionary = |array: &ArrowArray| unsafe { array.dictionary.as_ref() };
     let has_same_dictionary = || match (dictionary(one), dictionary(other)) {
         (None, None) => true,
         (Some(one), Some(other)) => is_same(one, other),

@@ -5,7 +5,7 @@ use std::ops::Range;
 use arrow_schema::{DataType, UnionMode};
 
 use super::check::{Buffer, buffers_of, children_of};
-use super::foreign::{buffer, child};
+use super::foreign::{buffer, child, dictionary};
 use super::view::ArrayView;
 use crate::dtype::DType;
 use crate::ffi::arrow_device::ArrowArray;
@@ -102,8 +102,7 @@ fn overlaps(data_type: &DataType, array: &ArrowArray, offset: usize, length: usi
 
 fn dictionary_overlaps(data_type: &DataType, array: &ArrowArray, bytes: &Range<usize>) -> bool {
     let DataType::Dictionary(_, values) = data_type else { return false };
-    // SAFETY: import checked the dictionary: a live array, owned by its parent.
-    let Some(dictionary) = (unsafe { array.dictionary.as_ref() }) else { return false };
+    let Some(dictionary) = dictionary(array) else { return false };
     let count = |count: i64| usize::try_from(count).unwrap_or(0);
     overlaps(values, dictionary, count(dictionary.offset), count(dictionary.length), bytes)
 }

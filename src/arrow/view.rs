@@ -7,7 +7,7 @@ use arrow_schema::{DataType, FieldRef};
 
 use super::bitmaps::{BitRange, BitmapBytes, BitmapLevel, ValidityBits};
 use super::check::has_validity;
-use super::foreign::{buffer, child, overflow, slot};
+use super::foreign::{buffer, child, dictionary, overflow, slot};
 use super::mask::Mask;
 use crate::dtype::DType;
 use crate::error::{Error, Remedy, Result};
@@ -381,9 +381,7 @@ impl<'a> Leaf<'a> {
     /// Returns the dictionary of the elements.
     pub(super) fn dictionary(&self) -> Option<LeafDictionary<'a>> {
         let Some((DataType::Dictionary(codes, values), array)) = self.innermost else { return None };
-        // SAFETY: import checked the dictionary: a live array, owned by its parent.
-        let array = unsafe { array.dictionary.as_ref() }?;
-        Some(LeafDictionary { codes: DType::of_arrow(codes)?, array, values })
+        Some(LeafDictionary { codes: DType::of_arrow(codes)?, array: dictionary(array)?, values })
     }
 
     /// Returns whether the bitmap of the dictionary's values tells which codes stand for nulls.

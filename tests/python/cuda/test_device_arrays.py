@@ -240,6 +240,30 @@ def test_requested_schema_is_a_relabel_where_no_value_is_looked_at(host_waits: A
     assert waits.ours == 0
 
 
+@pytest.mark.parametrize("nesting", ["column", "struct", "list"])
+def test_nulls_among_values_of_a_dictionary_are_nulls_of_a_request(nesting: str, host_waits: Any) -> None:
+    def given(values: list[str | None], nullable: bool) -> Any:
+        codes = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int8()), pa.array(values))
+        data: pa.Array = codes
+        wanted = pa.field("x", codes.type, nullable=nullable)
+        if nesting == "struct":
+            data = pa.StructArray.from_arrays([codes], names=["x"])
+            wanted = pa.field("s", pa.struct([wanted]))
+        if nesting == "list":
+            data = pa.ListArray.from_arrays([0, 2], codes)
+            wanted = pa.field("l", pa.list_(wanted))
+        array = ad.from_arrow(DeviceArray(data).give())
+        schema, _ = array.__arrow_c_device_array__(requested_schema=wanted.__arrow_c_schema__())
+        return pa.Field._import_from_c_capsule(schema) == wanted
+
+    waits = host_waits()
+    assert given(["a", "b"], False) and given(["a", None], True)
+    with pytest.raises(ad.NullError, match="bitmap is on a device") as caught:
+        given(["a", None], False)
+    assert caught.value.column == "x"
+    assert waits.ours == 0
+
+
 def test_explain_asks_nothing_of_the_driver() -> None:
     calls = driver.calls()
     source = DeviceArray(
