@@ -51,17 +51,11 @@ impl FixedShapeTensor {
             .iter()
             .map(|extent| extent.as_i64().filter(|extent| *extent >= 0))
             .collect::<Option<_>>()?;
-        let permutation = match metadata.get("permutation") {
-            None | Some(Value::Null) => (0..shape.len()).collect(),
-            Some(value) => value
-                .as_array()?
-                .iter()
-                .map(|axis| usize::try_from(axis.as_u64()?).ok())
-                .collect::<Option<Vec<usize>>>()?,
+        let permutation = match permutation(&metadata, shape.len())? {
+            natural if natural.is_empty() => (0..shape.len()).collect(),
+            other => other,
         };
-        let mut sorted = permutation.clone();
-        sorted.sort_unstable();
-        sorted.iter().copied().eq(0..shape.len()).then_some(Self { shape, permutation })
+        Some(Self { shape, permutation })
     }
 
     /// Makes a field of this extension type; its type must be a fixed-size list of the shape's product.
@@ -118,6 +112,22 @@ impl FixedShapeTensor {
             .collect::<Option<Dims>>()
             .ok_or_else(|| Error::invalid(format!("{NAME}: the permutation names a dimension that does not exist")))
     }
+}
+
+/// Returns the order of the logical dimensions that the metadata of a tensor type gives: logical dimension `i` is physical dimension
+/// `permutation[i]`. Empty where that is the order of the physical ones, `None` where it is malformed.
+pub(super) fn permutation(metadata: &Map<String, Value>, ndim: usize) -> Option<Vec<usize>> {
+    let given = match metadata.get("permutation") {
+        None | Some(Value::Null) => return Some(Vec::new()),
+        Some(value) => value.as_array()?,
+    };
+    let axis = |axis: &Value| usize::try_from(axis.as_u64()?).ok();
+    let permutation = given.iter().map(axis).collect::<Option<Vec<usize>>>()?;
+    let mut sorted = permutation.clone();
+    sorted.sort_unstable();
+    let is_natural = sorted == permutation;
+    let permutation = if is_natural { Vec::new() } else { permutation };
+    sorted.into_iter().eq(0..ndim).then_some(permutation)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 use arrow_schema::{DataType, Field, FieldRef};
 use serde_json::{Map, Value};
 
+use super::fixed_shape_tensor::permutation;
 use crate::error::{Error, Result};
 
 /// The struct's fields of a column of this extension type, and what the type says of all rows.
@@ -68,17 +69,7 @@ fn parse(text: &str, ndim: usize) -> Option<(Vec<Option<i64>>, Vec<usize>)> {
         Some(value) => value.as_array().filter(|list| list.len() == ndim).map(Some),
     };
     list("dim_names")?;
-    let axis = |axis: &Value| usize::try_from(axis.as_u64()?).ok();
-    let permutation: Vec<_> = match list("permutation")? {
-        Some(permutation) => permutation.iter().map(axis).collect::<Option<_>>()?,
-        None => (0..ndim).collect(),
-    };
-    let mut sorted = permutation.clone();
-    sorted.sort_unstable();
-    if !sorted.into_iter().eq(0..ndim) {
-        return None;
-    }
-    let permutation = if permutation.is_sorted() { Vec::new() } else { permutation };
+    let permutation = permutation(&metadata, ndim)?;
     let extent = |extent: &Value| match extent {
         Value::Null => Some(None),
         other => other.as_i64().filter(|extent| *extent >= 0).map(Some),
@@ -101,6 +92,8 @@ mod tests {
         for text in ["", "{}", r#"{"permutation":[0,1]}"#, r#"{"uniform_shape":[null,null]}"#] {
             assert_eq!(parse(text, 2), nothing, "{text}");
         }
+        // Nothing is allocated for dimensions that the type of the storage claims.
+        assert_eq!(parse("", usize::MAX), nothing);
         let full = r#"{"dim_names":["H","W"],"permutation":[1,0],"uniform_shape":[null,3]}"#;
         assert_eq!(parse(full, 2), Some((vec![None, Some(3)], vec![1, 0])));
         for text in [
