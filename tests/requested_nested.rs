@@ -141,6 +141,10 @@ fn a_request_moves_no_element_of_a_tensor_of_variable_shape() {
         (&bare, &of(r#"{"permutation":[0,1],"uniform_shape":[null,null],"dim_names":["a","b"]}"#)),
         (&turned, &of(r#"{"permutation":[1,0],"dim_names":["a","b"]}"#)),
         (&uniform, &of(r#"{"uniform_shape":[2,null],"dim_names":["a","b"]}"#)),
+        // To give up extents is to promise less.
+        (&uniform, &bare),
+        (&uniform, &plain),
+        (&of(r#"{"uniform_shape":[2,3]}"#), &uniform),
     ] {
         check_request(own, requested).unwrap();
     }
@@ -151,7 +155,7 @@ fn a_request_moves_no_element_of_a_tensor_of_variable_shape() {
         (&bare, &uniform),
         (&plain, &uniform),
         (&uniform, &of(r#"{"uniform_shape":[3,null]}"#)),
-        (&uniform, &bare),
+        (&uniform, &of(r#"{"uniform_shape":[2,3]}"#)),
     ] {
         let error = check_request(own, requested).expect_err(&format!("{own:?} as {requested:?}"));
         assert_eq!((error.kind(), error.column()), (ErrorKind::Cast, Some("x")), "{error}");

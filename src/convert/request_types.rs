@@ -80,8 +80,8 @@ fn check_extension(own: &Field, requested: &Field) -> Result<()> {
         (Some(rows), None) if !rows.is_row_major() => {
             return Err(refused("the permutation of tensors cannot be told without their extension type".to_owned()));
         }
-        // Nobody has compared the shapes of the rows with other extents.
-        (rows, Some(requested)) if rows.as_ref().map_or(&[][..], |rows| &rows.uniform) != requested.uniform => {
+        // Nobody has compared the shapes of the rows with extents that only the request gives.
+        (rows, Some(requested)) if !requested.is_uniform_in(rows.as_ref()) => {
             return Err(refused("tensors of another uniform_shape".to_owned()));
         }
         _ => {}

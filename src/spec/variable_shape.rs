@@ -59,6 +59,12 @@ impl<'a> VariableShape<'a> {
     pub(crate) fn orders_as(&self, other: &Self) -> bool {
         self.permutation == other.permutation
     }
+
+    /// Returns whether each extent that this type gives is one that `own`, the type of the data, gives too.
+    pub(crate) fn is_uniform_in(&self, own: Option<&Self>) -> bool {
+        let own = own.map_or(&[][..], |own| &own.uniform);
+        self.uniform.iter().enumerate().all(|(axis, extent)| extent.is_none() || own.get(axis) == Some(extent))
+    }
 }
 
 /// The uniform extents and the permutation that metadata gives; `None` where it is malformed.
