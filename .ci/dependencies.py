@@ -16,7 +16,7 @@ NOTES = ROOT / "docs" / "dependencies.md"
 # The platforms that wheels are for.
 PLATFORMS = ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"]
 METADATA = ["cargo", "metadata", "--format-version", "1", "--all-features"]
-UNSAFE = re.compile(r"^[^/]*\bunsafe\s*(?:\{|fn\b|impl\b|extern\b)", re.MULTILINE)
+UNSAFE = re.compile(r"^[^/\n]*\bunsafe\s*(?:\{|fn\b|impl\b|extern\b)", re.MULTILINE)
 
 # Those that `make audit` accepts.
 ACCEPTED = set(tomllib.loads((ROOT / "deny.toml").read_text())["licenses"]["allow"])

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
+use arrow_array::timezone::Tz;
 use arrow_array::types::{Int8Type, UInt8Type};
 use arrow_array::{Array, ArrayRef, BooleanArray, make_array};
 use arrow_cast::{CastOptions, cast_with_options};
@@ -187,7 +188,12 @@ fn cast_there_and_back(original: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     let from = original.data_type();
     let refused = |reason: String| Error::new(ErrorKind::Cast, format!("{from} as {to}: {reason}"));
     let lost = |reason: String| refused(reason).remedy_is("request a type that holds every value");
-    let impossible = |error: ArrowError| refused(error.to_string()).remedy_is(CONVERT_FIRST);
+    let impossible = |error: ArrowError| {
+        let zone = unknown_zone(from).or_else(|| unknown_zone(to));
+        let reason =
+            zone.map(|zone| format!("{zone:?} is no time zone of the IANA database, and no offset as \"+01:00\""));
+        refused(reason.unwrap_or_else(|| error.to_string())).remedy_is(CONVERT_FIRST)
+    };
     let options = CastOptions { safe: false, ..CastOptions::default() };
     let to_requested = |array: &ArrayRef| cast_with_options(array, to, &options);
     let converted = to_requested(original).map_err(|error| {
@@ -233,6 +239,14 @@ fn cast_there_and_back(original: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
         return Err(lost("a value does not survive the round trip".to_owned()).at_row(row));
     }
     Ok(converted)
+}
+
+/// Returns the time zone of timestamps if it is an unknown one, whose clock a cast cannot read.
+fn unknown_zone(data_type: &DataType) -> Option<&str> {
+    match data_type {
+        DataType::Timestamp(_, Some(zone)) if zone.parse::<Tz>().is_err() => Some(zone),
+        _ => None,
+    }
 }
 
 /// Whether a cast of some rows of this type reads those rows alone: it casts all items of lists, and all values of dictionaries.

@@ -1,5 +1,5 @@
 //! Texts of values, by which rows and dictionaries are hashed. Dates, times, timestamps and durations are written as their ticks,
-//! because arrow-cast has no text for many of them: it knows no names of time zones, and no dates beyond those of chrono.
+//! because arrow-cast has no text for many of them: it knows no time zones but those of IANA, and no dates beyond those of chrono.
 
 use std::sync::Arc;
 

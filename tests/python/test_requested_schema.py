@@ -31,6 +31,9 @@ LOSSLESS = [
     (pa.array([0, 1, None], pa.int8()), pa.bool_()),
     (pa.array([1, None], pa.timestamp("s")), pa.timestamp("ns")),
     (pa.array([1000, None], pa.timestamp("ms")), pa.timestamp("s")),
+    (pa.array([1, None], pa.timestamp("s")), pa.timestamp("ms", "UTC")),
+    (pa.array([1, None], pa.timestamp("ns", "UTC")), pa.timestamp("ns")),
+    (pa.array([1, None], pa.timestamp("s", "Asia/Tokyo")), pa.timestamp("s", "Europe/Berlin")),
     (pa.array([1, None], pa.duration("s")), pa.duration("us")),
     (pa.array([1, None], pa.date32()), pa.date64()),
     (pa.array(["a", None]), pa.large_string()),
@@ -185,6 +188,52 @@ def test_a_loss_names_row_and_remedy(source: pa.Array, data_type: pa.DataType):
         as_type(source, data_type)
     assert caught.value.row == 1
     assert caught.value.remedy == "request a type that holds every value"
+
+
+# Midnights in Berlin, in winter and in summer, as seconds.
+MIDNIGHTS = {datetime.date(2024, 1, 1): 1_704_063_600, datetime.date(2024, 7, 1): 1_719_784_800}
+
+
+class TestNamedTimeZones:
+    berlin = pa.array([*MIDNIGHTS.values(), None], pa.timestamp("s", "Europe/Berlin"))
+
+    @pytest.mark.parametrize("zone", ["UTC", "Etc/UTC", "GMT", "+00:00"])
+    def test_those_of_utc_are_naive_timestamps(self, zone: str):
+        naive, zoned = (pa.array([1, None], pa.timestamp("s", which)) for which in (None, zone))
+        assert as_type(naive, zoned.type).equals(zoned)
+        assert as_type(zoned, naive.type).equals(naive)
+        assert pa.array(ad.to_arrow(ad.to_tensor(naive.slice(0, 1)), type=zoned.type)).equals(zoned.slice(0, 1))
+        schema = pa.schema([("t", zoned.type)])
+        assert pa.table(ours(pa.table({"t": naive})), schema=schema)["t"].to_pylist() == zoned.to_pylist()
+
+    def test_dates_are_those_of_the_zone(self):
+        dates = pa.array([*MIDNIGHTS, None], pa.date32())
+        assert as_type(self.berlin, pa.date32()).equals(dates)
+        assert as_type(dates, self.berlin.type).equals(self.berlin)
+        with pytest.raises(ad.CastError):
+            as_type(self.berlin.cast(pa.timestamp("s", "UTC")), pa.date32())
+
+    def test_texts_have_the_offset_of_their_time(self):
+        texts = pa.array(["2024-01-01T00:00:00+01:00", "2024-07-01T00:00:00+02:00", None])
+        assert as_type(self.berlin, pa.string()).equals(texts)
+        assert as_type(texts, self.berlin.type).equals(self.berlin)
+
+    def test_the_clock_of_a_zone_is_not_that_of_utc(self):
+        """arrow-rs reads naive timestamps by the clock of the zone, and writes them by that of UTC."""
+        for source, to in ((self.berlin, pa.timestamp("s")), (self.berlin.cast(pa.timestamp("s")), self.berlin.type)):
+            with pytest.raises(ad.CastError, match="does not survive the round trip") as caught:
+                as_type(source, to)
+            assert caught.value.row == 0
+
+    def test_unknown_ones_are_named(self):
+        for source, zone in (
+            (pa.array([1], pa.timestamp("s")), "Mars/Base"),
+            (self.berlin.cast(pa.timestamp("s")), "X"),
+        ):
+            for own, to in ((source, pa.timestamp("s", zone)), (source.cast(pa.timestamp("s", zone)), source.type)):
+                with pytest.raises(ad.CastError, match=f'"{zone}" is no time zone') as caught:
+                    as_type(own, to)
+                assert caught.value.remedy is not None
 
 
 def test_garbage_in_null_slots_is_no_loss():
