@@ -249,8 +249,7 @@ impl Conversion {
 
     /// Refuses columns that do not exist, of the selection and of options.
     pub(crate) fn check_names(&self, field: &FieldRef) -> Result<()> {
-        let of_columns = self.decimal.names().chain(self.dictionary.names()).chain(self.categories.names());
-        let of_columns = of_columns.chain(self.unit.names()).chain(self.length.names());
+        let of_columns = self.names_of_options();
         if let (Selection::Named(groups), true) = (&self.selection, is_struct(field)) {
             let columns = require_columns(field, self.selection.columns().chain(of_columns));
             let errors = [columns, self.call().check_names(field, groups)].into_iter().filter_map(Result::err);
@@ -264,6 +263,12 @@ impl Conversion {
         let errors =
             missing.map(|name| Error::argument("there is no such column: the data is one array").in_column(name));
         Error::of_columns(errors).map_or(Ok(()), Err)
+    }
+
+    /// The names of columns, of options that groups do not have.
+    pub(super) fn names_of_options(&self) -> impl Iterator<Item = &str> {
+        let names = self.decimal.names().chain(self.dictionary.names()).chain(self.categories.names());
+        names.chain(self.unit.names()).chain(self.length.names())
     }
 
     /// The specs of the results with rows of one shape: of other groups, see `Conversion::varied`. `natural` is the dtype of results whose dtype is not asked for: that of the memory that they are

@@ -124,8 +124,7 @@ impl Conversion {
 
     /// The names of columns, of the selection and of options that groups do not have.
     fn names_of_columns(&self) -> impl Iterator<Item = &str> {
-        let options = self.decimal.names().chain(self.dictionary.names()).chain(self.categories.names());
-        self.selection.columns().chain(options)
+        self.selection.columns().chain(self.names_of_options())
     }
 
     /// The names of columns or groups, of options that both have.
@@ -189,4 +188,68 @@ pub(crate) fn forget_paths() {
 thread_local! {
     /// The last columns on this thread: the batches of a stream share their field.
     static LAST: RefCell<Option<Arc<LastPaths>>> = const { RefCell::new(None) };
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_schema::TimeUnit;
+
+    use super::*;
+    use crate::error::ErrorKind;
+    use crate::spec::{DecimalMode, DictionaryMode, PerColumn};
+
+    fn structs(name: &str, fields: Vec<Field>) -> Field {
+        Field::new(name, DataType::Struct(fields.into()), false)
+    }
+
+    fn number(name: &str) -> Field {
+        Field::new(name, DataType::Int32, false)
+    }
+
+    #[test]
+    fn a_field_is_nullable_if_it_or_a_struct_around_it_is() {
+        for nullable in 0..8 {
+            let [of_outer, of_inner, of_leaf] = [1, 2, 4].map(|bit| nullable & bit != 0);
+            let inner = structs("t", vec![number("a").with_nullable(of_leaf)]).with_nullable(of_inner);
+            let table = Arc::new(structs("", vec![structs("s", vec![inner]).with_nullable(of_outer)]));
+            let paths = Conversion::default().columns(["s.t.a"]).paths(&table).unwrap().unwrap();
+            let DataType::Struct(columns) = paths.field().data_type() else { panic!("no columns") };
+            assert_eq!(columns[0].is_nullable(), nullable != 0, "{table:?}");
+        }
+    }
+
+    #[test]
+    fn paths_that_do_not_lead_to_one_field_are_refused() {
+        let table = |fields: &[&str]| {
+            let fields = fields.iter().map(|name| number(name)).collect();
+            Arc::new(structs("", vec![structs("s", fields)]))
+        };
+        for (fields, path, reason) in [
+            (&["a", "a"][..], "s.a", "more than one field of column \"s\" is called \"a\""),
+            (&["a"], "s.a.b", "column \"s.a\" is of type Int32, which has no fields by name"),
+            (&["a"], "s.b", "column \"s\" has no field \"b\""),
+        ] {
+            let error = Conversion::default().columns([path]).check(&table(fields)).unwrap_err();
+            assert_eq!((error.kind(), error.column(), error.reason()), (ErrorKind::Argument, Some(path), reason));
+        }
+    }
+
+    #[test]
+    fn options_beside_paths_may_name_any_column() {
+        let time = Field::new("t", DataType::Timestamp(TimeUnit::Second, None), false);
+        let table = Arc::new(structs("", vec![structs("s", vec![number("a")]), time]));
+        for name in ["t", "u"] {
+            let conversion = Conversion::default().columns(["s.a"]);
+            for conversion in [
+                conversion.clone().unit(PerColumn::named([(name, Some(TimeUnit::Second))])),
+                conversion.clone().length(PerColumn::named([(name, Some(2))])),
+                conversion.clone().decimal(PerColumn::named([(name, DecimalMode::Unscaled)])),
+                conversion.clone().dictionary(PerColumn::named([(name, Some(DictionaryMode::Values))])),
+                conversion.clone().categories(PerColumn::named([(name, None)])),
+            ] {
+                let missing = conversion.check(&table).err();
+                assert_eq!(missing.as_ref().and_then(Error::column), (name == "u").then_some("u"), "{conversion:?}");
+            }
+        }
+    }
 }
