@@ -112,8 +112,10 @@ mod tests {
     use std::sync::Arc;
 
     use arrow_array::types::Int8Type;
-    use arrow_array::{Array, ArrayRef, BooleanArray, DictionaryArray, FixedSizeListArray, Float64Array, StructArray};
-    use arrow_schema::Field;
+    use arrow_array::{
+        Array, ArrayRef, BooleanArray, DictionaryArray, FixedSizeListArray, Float64Array, Int32Array, StructArray,
+    };
+    use arrow_schema::{DataType, Field};
 
     use crate::arrow::DeviceArray;
 
@@ -131,6 +133,17 @@ mod tests {
             [(0, 80, false), (0, 81, true), (239, 240, true), (240, 800, false), (100, 100, false), (0, 800, true)]
         {
             assert_eq!(overlaps(&slice, start + from..start + to), expected, "{from}..{to}");
+        }
+    }
+
+    #[test]
+    fn the_bits_of_a_slice_of_numbers_count() {
+        let ints: Int32Array = (0..100).map(|row| (row % 7 != 0).then_some(row)).collect();
+        let validity = ints.nulls().unwrap().buffer().as_ptr().addr();
+        let whole = DeviceArray::from_arrow(&ints, Arc::new(Field::new("x", DataType::Int32, true))).unwrap();
+        for (rows, byte, expected) in [(0..100, 0, true), (16..24, 1, false), (16..24, 2, true), (16..24, 3, false)] {
+            let bytes = validity + byte..validity + byte + 1;
+            assert_eq!(whole.view().slice(&rows).overlaps(&bytes), expected, "byte {byte} of rows {rows:?}");
         }
     }
 
