@@ -1,5 +1,6 @@
 //! Does a tensor survive the way to Arrow and back, and is each way the view or the copy that was promised?
 
+#![allow(unsafe_code, reason = "writes codes to a tensor's memory as its consumer")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -13,7 +14,10 @@ mod support;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, Int32Array, StructArray, TimestampMicrosecondArray};
+use arrow_array::types::Int8Type;
+use arrow_array::{
+    Array, ArrayRef, DictionaryArray, FixedSizeListArray, Int32Array, StructArray, TimestampMicrosecondArray,
+};
 use arrow_buffer::NullBuffer;
 use arrow_dlpack::{
     Conversion, CopyLog, CopyMode, DType, DeviceArray, ErrorKind, NullPolicy, Tensor, to_arrow, to_arrow_as,
@@ -323,5 +327,32 @@ fn a_cast_is_refused_where_no_copy_is_allowed_even_without_rows() {
         let tensor = Conversion::default().to_tensor(&shared(&bits, &field("x", DataType::Boolean))).unwrap();
         let error = to_arrow_as(&tensor, None, &field("x", DataType::Int8), CopyMode::Never).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Copy);
+    }
+}
+
+#[test]
+fn codes_that_a_consumer_wrote_are_compared_with_their_dictionary() {
+    let words: DictionaryArray<Int8Type> = ["a", "b"].into_iter().cycle().take(20).collect();
+    let words: ArrayRef = Arc::new(words);
+    let item = field("item", words.data_type().clone());
+    let pairs: ArrayRef = Arc::new(FixedSizeListArray::new(item, 2, words.clone(), None));
+    for (column, code, row) in [(words, 9, 9), (pairs, 7, 3)] {
+        let own = field("x", column.data_type().clone());
+        let codes = Conversion::default().writable(true).to_tensor(&shared(&column, &own)).unwrap();
+        assert!(to_arrow(&codes, None, CopyMode::Never).is_ok());
+        // SAFETY: an element of writable memory, which nobody reads now.
+        unsafe { codes.as_ptr().wrapping_add(code).cast::<i8>().write(7) };
+        let valid = |null: usize| {
+            let rows = column.len();
+            let bytes: Vec<u8> = (0..rows).map(|row| u8::from(row != null)).collect();
+            Memory::new(&bytes, DType::Bool, &[i64::try_from(rows).unwrap()], &[1], 0).import().0.unwrap()
+        };
+        // Nulls of other rows excuse nothing.
+        for valid in [None, Some(valid(row - 1)), Some(valid(if row == 9 { 1 } else { 7 }))] {
+            let error = to_arrow(&codes, valid.as_ref(), CopyMode::IfNeeded).unwrap_err();
+            assert_eq!((error.kind(), error.row(), error.column()), (ErrorKind::Invalid, Some(row), Some("x")));
+            assert!(error.reason().contains("7 is beyond the dictionary's 2 values"), "{error}");
+        }
+        assert!(to_arrow(&codes, Some(&valid(row)), CopyMode::IfNeeded).is_ok());
     }
 }
