@@ -4,11 +4,13 @@
 
 use std::sync::Arc;
 
-use arrow_array::{Array, StringArray, UInt8Array};
+use arrow_array::{Array, Int32Array, StringArray, UInt8Array};
 use arrow_dlpack::ffi::dlpack::DLPACK_FLAG_BITMASK_READ_ONLY;
 use arrow_dlpack::{Conversion, CopyMode, DType, ErrorKind, Ragged, Tensor};
+use arrow_schema::DataType;
 
 use crate::one;
+use crate::support::arrow::field;
 use crate::support::dlpack::Memory;
 
 /// An int32 tensor over memory that a library lends, read-only or not.
@@ -36,12 +38,21 @@ fn lent_offsets_are_checked_again_before_they_are_exported() {
         write(&offsets, 1, 1_000_000);
         let error = ragged.to_arrow(CopyMode::Never).unwrap_err();
         assert!(error.to_string().contains("offset 1000000"), "{error}");
+        let binary = field("x", DataType::Binary);
+        assert_eq!(ragged.to_arrow_as(&binary, CopyMode::Never).unwrap_err().kind(), ErrorKind::Argument);
 
         let (offsets, lengths) = (lent(&[0, 2], read_only), lent(&[2, 1], read_only));
         let views = Ragged::new(values(), offsets, Some(lengths.clone()), None, None).unwrap();
         assert!(views.to_arrow(CopyMode::Never).is_ok());
         write(&lengths, 1, 7);
         assert_eq!(views.to_arrow(CopyMode::Never).unwrap_err().row(), Some(1));
+
+        let offsets = Conversion::default().to_tensor(&Int32Array::from(vec![0, 2])).unwrap();
+        let shapes = lent(&[1, 2], read_only).reshape(&[1, 2]).unwrap();
+        let tensors = Ragged::new(values(), offsets, None, Some(shapes.clone()), None).unwrap();
+        assert!(tensors.to_arrow(CopyMode::Never).is_ok());
+        write(&shapes, 1, 3);
+        assert_eq!(tensors.to_arrow(CopyMode::Never).unwrap_err().row(), Some(0));
     }
 }
 

@@ -9,9 +9,11 @@ use arrow_array::{
     StringArray, StringViewArray,
 };
 use arrow_dlpack::ffi::arrow_device::ArrowArray;
-use arrow_dlpack::{Conversion, CopyLog, CopyMode, ErrorKind, Ragged, Tensor};
+use arrow_dlpack::ffi::dlpack::DLDeviceType;
+use arrow_dlpack::{Conversion, CopyLog, CopyMode, DType, ErrorKind, Ragged, Tensor};
 
 use crate::support::arrow::{field, import_edited, set_buffer};
+use crate::support::dlpack::Memory;
 use crate::{PAD, keep, positions, values};
 
 fn pointer<T>(values: &[T]) -> *const c_void {
@@ -27,7 +29,7 @@ fn assert_refused(array: &dyn Array, row: Option<usize>, edit: impl Fn(&mut Arro
         let error = options.ragged(&imported).expect_err(&array.data_type().to_string());
         assert_eq!((error.kind(), error.column()), (ErrorKind::Invalid, Some("x")), "{error}");
         assert!(row.is_none() || error.row() == row, "{error}");
-        let error = options.dtype(arrow_dlpack::DType::Int64).padded(&imported, PAD).unwrap_err();
+        let error = options.dtype(DType::Int64).padded(&imported, PAD).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
         drop(imported);
         assert_eq!(released.get(), 1);
@@ -184,6 +186,27 @@ fn parts_that_do_not_fit_each_other_are_refused() {
             Ragged::new(items(), int32(&[0, 3]), None, Some(shapes(extents.clone())), None).is_err(),
             "{extents:?}"
         );
+    }
+    let wide = || tensor(&Int64Array::from(vec![0, 3]));
+    let of_shape = |tensor: Tensor, shape: &[usize]| tensor.reshape(shape).unwrap();
+    for (values, offsets, lengths, with_shapes, words) in [
+        (items(), int32(&[0]), Some(int32(&[3])), true, "no lengths"),
+        (items(), wide(), None, true, "int32 offsets"),
+        (of_shape(items(), &[3, 1]), int32(&[0, 3]), None, true, "1-d values"),
+        (of_shape(int32(&[1]), &[]), int32(&[0, 1]), None, false, "at least one dimension"),
+        (items(), of_shape(int32(&[0, 3]), &[2, 1]), None, false, "offsets must be"),
+    ] {
+        let shapes = with_shapes.then(|| shapes(vec![3, 1]));
+        let error = Ragged::new(values, offsets, lengths, shapes, None).unwrap_err();
+        assert!(error.kind() == ErrorKind::Argument && error.reason().contains(words), "{error}");
+    }
+    let far = Memory::new(&[1], DType::Bool, &[1], &[1], 0)
+        .import_edited(|managed| managed.dl_tensor.device.device_type = DLDeviceType::ROCM);
+    for (validity, words) in
+        [(of_shape(flags(vec![true]), &[1, 1]), "validity must be"), (far.0.unwrap(), "their validity on")]
+    {
+        let error = Ragged::new(items(), int32(&[0, 3]), None, None, Some(validity)).unwrap_err();
+        assert!(error.kind() == ErrorKind::Argument && error.reason().contains(words), "{error}");
     }
     // Rows of rows are bounded by rows.
     let inner = Ragged::new(items(), int32(&[0, 1, 3]), None, None, None).unwrap();

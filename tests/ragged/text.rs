@@ -65,3 +65,10 @@ fn bytes_that_are_no_text_any_more_are_refused() {
     let binary = cut.to_arrow_as(&field("x", DataType::Binary), CopyMode::Never).unwrap().to_arrow().unwrap();
     assert_eq!(binary.as_ref().as_any().downcast_ref::<BinaryArray>().unwrap().value(2), [0xb6, b'b']);
 }
+
+#[test]
+fn binaries_are_checked_before_they_are_text() {
+    let ragged = Conversion::default().ragged(&one(&BinaryArray::from_vec(vec![b"\xff"]))).unwrap();
+    let error = ragged.to_arrow_as(&field("x", DataType::Utf8), CopyMode::Never).unwrap_err();
+    assert_eq!((error.kind(), error.row()), (ErrorKind::Cast, Some(0)));
+}
