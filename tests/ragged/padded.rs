@@ -7,7 +7,7 @@ use arrow_array::builder::{BooleanBuilder, ListBuilder, StringViewBuilder};
 use arrow_array::types::Int32Type;
 use arrow_array::{Array, ArrayRef, FixedSizeListArray, StringArray, make_array};
 use arrow_data::ArrayData;
-use arrow_dlpack::{Conversion, CopyMode, DType, ErrorKind, NullPolicy, Pad, Scalar, Side};
+use arrow_dlpack::{Chunks, Conversion, CopyMode, DType, ErrorKind, NullPolicy, Pad, Scalar, Side};
 
 use crate::{Kind, PAD, ints, keep, lists, one};
 
@@ -112,4 +112,23 @@ fn a_null_anywhere_in_an_item_is_one_of_the_item() {
     assert_eq!(matrix.shape(), [2, 3, 2]);
     let items = matrix.as_slice::<i32>().unwrap();
     assert_eq!((&items[2..4], &items[8..10]), (&[2, 3][..], &[5, 6][..]));
+}
+
+#[test]
+fn rows_that_are_refused_count_over_chunks() {
+    let list = |items: &[Option<i16>]| Some(items.to_vec());
+    let first = [list(&[Some(1)]), list(&[Some(2)]), list(&[Some(3)])];
+    for (second, kind) in [
+        (list(&[Some(5), Some(6), Some(7)]), ErrorKind::Argument),
+        (list(&[Some(5), None]), ErrorKind::Null),
+        (None, ErrorKind::Null),
+    ] {
+        let chunks = [first.clone(), [list(&[Some(4)]), second, list(&[])]].map(|rows| one(&lists(Kind::List, &rows)));
+        let data = || Chunks::new(chunks[0].field(), &chunks);
+        let explained = Conversion::default().explain_padded(data(), PAD.length(2));
+        let explained = explained.map_or_else(Some, |report| report.rows[0].error.clone());
+        let error = Conversion::default().padded(data(), PAD.length(2)).unwrap_err();
+        assert_eq!((error.kind(), error.row()), (kind, Some(4)), "{error}");
+        assert_eq!(explained, Some(error));
+    }
 }

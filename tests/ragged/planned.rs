@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use arrow_array::{Array, Int32Array, RunArray, StringArray, StringViewArray, types::Int32Type};
+use arrow_array::types::Int32Type;
+use arrow_array::{Array, Int32Array, ListArray, ListViewArray, RunArray, StringArray, StringViewArray, make_array};
 use arrow_buffer::{OffsetBuffer, ScalarBuffer};
 use arrow_dlpack::{
     Chunks, Conversion, ConversionPlan, CopyLog, CopyMode, DType, DeviceArray, Error, ErrorKind, NullPolicy, Pad,
     Ragged, Report, Scalar, Selection, Side, Tensor,
 };
+use arrow_schema::DataType;
 
 use crate::support::Random;
 use crate::support::arrow::{field, shared};
@@ -129,7 +131,7 @@ fn of_nested_lists_and_strings() {
         let (inner, _) = random_lists(KINDS[round % 4], 7, round % 3, &mut random);
         let item = field("item", inner.data_type().clone());
         let offsets = OffsetBuffer::new(ScalarBuffer::from(vec![0_i32, 2, 2, 5, 7]));
-        let nested = arrow_array::ListArray::new(item, offsets, Arc::new(inner), None);
+        let nested = ListArray::new(item, offsets, Arc::new(inner), None);
         let text = [Some("to"), None, Some("longer than twelve bytes"), Some("")];
         let columns: [Arc<dyn Array>; 3] = [
             Arc::new(nested.slice(1, 3)),
@@ -155,7 +157,7 @@ fn of_elements_that_are_decoded() {
     let runs = Arc::new(runs.unwrap());
     let item = field("item", runs.data_type().clone());
     let offsets = OffsetBuffer::new(ScalarBuffer::from(vec![0_i32, 1, 4, 6]));
-    let lists = arrow_array::ListArray::new(item, offsets, runs, None);
+    let lists = ListArray::new(item, offsets, runs, None);
     let columns = [one(&lists), one(&lists.slice(0, 1)), one(&lists.slice(2, 1))];
     for column in columns.into_iter().take(if cfg!(miri) { 1 } else { 3 }) {
         for conversion in options() {
@@ -212,4 +214,23 @@ fn a_plan_outlives_its_data_and_goes_to_another_thread() {
     let ragged = std::thread::spawn(move || plan.run()).join().unwrap().unwrap();
     assert_eq!(ragged.values().as_tensor().unwrap().as_slice::<f32>().unwrap(), [1.0, 2.0]);
     assert_eq!(ragged.validity().unwrap().as_bytes().unwrap(), [1, 1]);
+}
+
+#[test]
+fn more_elements_than_int32_offsets_count_are_refused_before_they_are_joined() {
+    const HALF: i32 = 1 << 30;
+    let item = field("item", crate::support::arrow::list(DataType::Int32, 0));
+    let empty = arrow_data::ArrayData::builder(item.data_type().clone()).len(HALF as usize);
+    let items = make_array(empty.add_child_data(Int32Array::from(vec![0; 0]).to_data()).build().unwrap());
+    let offsets = OffsetBuffer::new(vec![0, HALF].into());
+    let lists = ListArray::new(item.clone(), offsets, items.clone(), None);
+    let view = |start: i32| {
+        ListViewArray::new(item.clone(), vec![start].into(), vec![HALF - start].into(), items.clone(), None)
+    };
+    // Rows of list views may reach beyond int32, as long as each of them starts below.
+    for (array, is_planned) in [(&lists as &dyn Array, false), (&view(0), true), (&view(HALF), false)] {
+        let chunks = [one(array), one(array)];
+        let refused = Conversion::default().plan_ragged(Chunks::new(chunks[0].field(), &chunks)).err();
+        assert_eq!(refused.map(|error| error.kind()), (!is_planned).then_some(ErrorKind::Unsupported));
+    }
 }

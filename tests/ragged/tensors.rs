@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, Int64Type};
 use arrow_array::{Array, ArrayRef, FixedSizeListArray, ListArray, StructArray};
-use arrow_dlpack::{Conversion, CopyMode, DType, ErrorKind, Ragged};
+use arrow_dlpack::{Chunks, Conversion, CopyMode, DType, ErrorKind, Ragged};
 use arrow_schema::{Field, FieldRef};
 
 use crate::support::arrow::{extension, field, shared};
@@ -74,4 +75,44 @@ fn a_null_tensor_is_kept_or_refused() {
     let array = StructArray::new(fields.into(), vec![data, Arc::new(shape)], None);
     let error = keep().ragged(&shared(&array, &field)).unwrap_err();
     assert_eq!((error.kind(), error.row()), (ErrorKind::Invalid, Some(0)), "{error}");
+}
+
+#[test]
+fn the_shape_may_come_before_the_data() {
+    let data: ArrayRef =
+        Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>([Some(vec![Some(1); 2]), Some(vec![])]));
+    let (array, own) = tensors(&data, &[[2, 1], [0, 5]], "{}");
+    let rows = array.as_struct();
+    let fields = [rows.fields()[1].clone(), rows.fields()[0].clone()];
+    let rows = StructArray::new(fields.into(), vec![rows.column(1).clone(), data], None);
+    let own = Arc::new(own.as_ref().clone().with_data_type(rows.data_type().clone()));
+    let ragged = Conversion::default().ragged(&shared(&rows, &own)).unwrap();
+    assert_eq!(ragged.shapes().unwrap().as_slice::<i32>().unwrap(), [2, 1, 0, 5]);
+    let back = ragged.to_arrow(CopyMode::Never).unwrap();
+    assert_eq!((back.field(), back.to_arrow().unwrap().to_data()), (&own, rows.to_data()));
+}
+
+#[test]
+fn rows_without_a_shape_count_over_chunks() {
+    let chunk = |rows: [Option<i32>; 2]| {
+        let data = ListArray::from_iter_primitive::<Int64Type, _, _>(rows.map(|_| Some([Some(1)])));
+        let shape = FixedSizeListArray::from_iter_primitive::<Int32Type, _, _>(rows.map(|row| Some([row, Some(1)])), 2);
+        (Arc::new(data) as ArrayRef, Arc::new(shape) as ArrayRef)
+    };
+    let column = |(data, shape): (ArrayRef, ArrayRef), valid: [bool; 2]| {
+        let fields = vec![field("data", data.data_type().clone()), field("shape", shape.data_type().clone())];
+        let rows = StructArray::new(fields.into(), vec![data, shape], Some(valid.to_vec().into()));
+        shared(&rows, &extension(&field("x", rows.data_type().clone()), "arrow.variable_shape_tensor", "{}"))
+    };
+    let (whole, broken) = (|| chunk([Some(1); 2]), || chunk([Some(1), None]));
+    for (chunks, options, expected) in [
+        ([column(whole(), [true; 2]), column(broken(), [true; 2])], keep(), Some((ErrorKind::Invalid, 3))),
+        // The null row of the first chunk hides no row of the second one.
+        ([column(broken(), [true, false]), column(broken(), [true; 2])], keep(), Some((ErrorKind::Invalid, 3))),
+        ([column(whole(), [true; 2]), column(broken(), [true, false])], keep(), None),
+        ([column(whole(), [true; 2]), column(whole(), [true, false])], fill(0), Some((ErrorKind::Null, 3))),
+    ] {
+        let error = options.ragged(Chunks::new(chunks[0].field(), &chunks)).err();
+        assert_eq!(error.map(|error| (error.kind(), error.row())), expected.map(|(kind, row)| (kind, Some(row))));
+    }
 }
