@@ -369,4 +369,22 @@ mod tests {
         // SAFETY: released once, by its owner.
         unsafe { release.unwrap()(&raw mut schema) };
     }
+
+    #[test]
+    fn schemas_of_plain_numbers_that_cannot_be_read_are_no_field() {
+        let mut schema = export_schema(&Field::new("", DataType::Int32, true)).unwrap().into_raw();
+        let whole = ArrowSchema { ..schema };
+        // SAFETY: a schema of our own, perhaps with a wrong member.
+        let is_field = |schema: &ArrowSchema| unsafe { read_field(schema) }.is_ok();
+        assert!(is_field(&schema));
+        schema.release = None;
+        assert!(!is_field(&schema), "a released schema");
+        (schema.release, schema.n_children, schema.children) = (whole.release, 1, std::ptr::null_mut());
+        assert!(!is_field(&schema), "a child");
+        (schema.n_children, schema.format) = (0, c"ii".as_ptr());
+        assert!(!is_field(&schema), "two letters");
+        (schema.format, schema.children) = (whole.format, whole.children);
+        // SAFETY: released once, by its owner.
+        unsafe { schema.release.unwrap()(&raw mut schema) };
+    }
 }

@@ -5,10 +5,13 @@ use std::ptr::{null, null_mut, without_provenance_mut};
 use std::sync::Arc;
 
 use arrow_array::types::Int8Type;
-use arrow_array::{Array, ArrayRef, DictionaryArray, Int32Array, NullArray, StringViewArray, StructArray};
+use arrow_array::{
+    Array, ArrayRef, DictionaryArray, Int8Array, Int32Array, NullArray, StringArray, StringViewArray, StructArray,
+    UnionArray,
+};
 use arrow_dlpack::ffi::arrow_device::ArrowArray;
 use arrow_dlpack::{Conversion, ErrorKind, NullPolicy};
-use arrow_schema::{DataType, Field};
+use arrow_schema::{DataType, Field, UnionFields};
 
 use crate::support::Random;
 use crate::support::arrow::{child_of, counted, field, import_edited, list, random_array, release, set_buffer};
@@ -96,6 +99,9 @@ fn buffers_may_be_null_only_where_nothing_is_in_them() {
     assert_array_refused(&with_nulls(&list(DataType::Int8, 2)), |array| set_buffer(array, 0, null()), &["buffer 0"]);
     let far = without_provenance_mut::<c_void>(usize::MAX - 3).cast_const();
     assert_array_refused(&with_nulls(&DataType::Int32), |array| set_buffer(array, 1, far), &["buffer 1", "address"]);
+    // Offsets are one more than slots.
+    let last = without_provenance_mut::<c_void>(isize::MAX.unsigned_abs() - 12).cast_const();
+    assert_array_refused(&strings(), |array| set_buffer(array, 1, last), &["buffer 1", "address"]);
 
     // No nulls need no bitmap; no slots need no buffer at all.
     let array = Int32Array::from(vec![Some(1), None]);
@@ -129,6 +135,13 @@ fn children_must_be_there_and_long_enough() {
         assert_array_refused(array, |array| child_of(array, 0).null_count = 100, &["ArrowArray.null_count"]);
         assert_array_refused(array, |array| array.length += 1, &["child has", "10 slots"]);
     }
+    let union = UnionArray::try_new(
+        UnionFields::try_new([0], [Field::new("a", DataType::Int32, true)]).unwrap(),
+        vec![0_i8; 3].into(),
+        None,
+        vec![Arc::new(Int32Array::from(vec![1, 2, 3]))],
+    );
+    assert_array_refused(&union.unwrap(), |array| child_of(array, 0).length -= 1, &["the child has 2", "3 slots"]);
     let own = field("outer", rows().data_type().clone());
     let error = import_edited(&rows(), &own, |array| child_of(array, 0).length = 1).0.unwrap_err();
     assert_eq!(error.column(), Some("a"), "the narrowest column is named");
@@ -151,6 +164,20 @@ fn dictionaries_are_where_the_type_has_one() {
 }
 
 #[test]
+fn a_dictionary_without_values_needs_no_offsets() {
+    let no_words: ArrayRef = Arc::new(StringArray::from(vec![""; 0]));
+    let codes = DictionaryArray::<Int8Type>::new(Int8Array::from(vec![None, None]), no_words);
+    let edit = |array: &mut ArrowArray| {
+        // SAFETY: the dictionary's own array of buffers, which this test alone uses.
+        let buffers = unsafe { (*array.dictionary).buffers };
+        // SAFETY: strings have three buffers.
+        unsafe { buffers.wrapping_add(1).write(null()) };
+    };
+    let imported = import_edited(&codes, &field("x", codes.data_type().clone()), edit).0.unwrap();
+    assert_eq!(imported.to_arrow().unwrap().logical_null_count(), 2);
+}
+
+#[test]
 fn nesting_of_more_than_64_levels_is_refused() {
     let nested = |levels| {
         let data_type = (0..levels).fold(DataType::Int8, |item, _| list(item, 1));
@@ -161,6 +188,11 @@ fn nesting_of_more_than_64_levels_is_refused() {
     for levels in [65, 70] {
         assert_array_refused(&nested(levels), |_| (), &["64 levels"]);
     }
+    let codes = |values| DictionaryArray::<Int8Type>::new(Int8Array::from(vec![0]), values);
+    let nested = |levels| (1..levels).fold(codes(Arc::new(Int8Array::from(vec![1]))), |deep, _| codes(Arc::new(deep)));
+    let deepest = nested(64);
+    import_edited(&deepest, &field("x", deepest.data_type().clone()), |_| ()).0.unwrap();
+    assert_array_refused(&nested(65), |_| (), &["64 levels"]);
 }
 
 #[test]
@@ -204,7 +236,11 @@ fn the_null_type_may_have_one_buffer_and_a_null_pointer_to_none() {
     let own = field("x", DataType::Null);
     let mut bitmap: *const c_void = null();
     let one_buffer = |array: &mut ArrowArray| (array.n_buffers, array.buffers) = (1, &raw mut bitmap);
-    assert_eq!(import_edited(&nulls, &own, one_buffer).0.unwrap().len(), 3);
+    let imported = import_edited(&nulls, &own, one_buffer).0.unwrap();
+    assert_eq!((imported.len(), imported.to_arrow().unwrap().len()), (3, 3));
+    // A slice may keep the null count of the whole.
+    let shorter = import_edited(&nulls, &own, |array| (array.length, array.null_count) = (2, 3)).0.unwrap();
+    assert_eq!(shorter.to_arrow().unwrap().len(), 2);
     assert_eq!(import_edited(&nulls, &own, |array| array.buffers = null_mut()).0.unwrap().len(), 3);
     assert_array_refused(&nulls, |array| array.n_buffers = 2, &["ArrowArray.n_buffers"]);
 }

@@ -12,7 +12,7 @@ use arrow_array::{
 };
 use arrow_buffer::NullBuffer;
 use arrow_dlpack::ffi::arrow_device::ArrowArray;
-use arrow_dlpack::{ErrorKind, request_field};
+use arrow_dlpack::{Conversion, ErrorKind, request_field};
 use arrow_schema::{DataType, Field, UnionFields};
 
 use crate::support::arrow::{child_of, counted, field, import_edited, release, set_buffer};
@@ -260,4 +260,17 @@ fn results_that_memory_cannot_hold_are_refused() {
         assert!(error.kind() == ErrorKind::Memory && error.column() == Some("x"), "{requested}: {error:?}");
         assert_eq!(released.get(), 1);
     }
+}
+
+#[test]
+fn the_row_of_a_code_beyond_a_dictionary_with_nulls_counts_over_lists() {
+    let values: ArrayRef = Arc::new(StringArray::from(vec![Some("a"), None]));
+    let words: ArrayRef = Arc::new(DictionaryArray::<Int8Type>::new(vec![0_i8; 6].into(), values));
+    let pairs = FixedSizeListArray::new(field("item", words.data_type().clone()), 2, words, None);
+    let codes = [0_i8, 0, 0, 7, 0, 0];
+    let (imported, _released) = import_edited(&pairs, &field("x", pairs.data_type().clone()), |array| {
+        set_buffer(child_of(array, 0), 1, pointer(&codes));
+    });
+    let error = Conversion::default().to_tensor(&imported.unwrap()).unwrap_err();
+    assert_eq!((error.kind(), error.row()), (ErrorKind::Invalid, Some(1)), "{error}");
 }
