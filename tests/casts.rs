@@ -12,10 +12,16 @@ mod support;
 
 use std::sync::Arc;
 
-use arrow_array::{Array, ArrayRef, BooleanArray, Float16Array, Float32Array, Float64Array, make_array};
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, Date32Array, Date64Array, DurationMillisecondArray, DurationSecondArray,
+    Float16Array, Float32Array, Float64Array, Int64Array, Time32MillisecondArray, Time32SecondArray,
+    Time64MicrosecondArray, Time64NanosecondArray, TimestampMicrosecondArray, TimestampMillisecondArray,
+    TimestampNanosecondArray, make_array,
+};
 use arrow_buffer::{NullBuffer, ScalarBuffer};
 use arrow_dlpack::dtype::Kind;
-use arrow_dlpack::{Chunks, Conversion, DType, ErrorKind, NullPolicy, Scalar};
+use arrow_dlpack::{Chunks, Conversion, CopyMode, DType, ErrorKind, NullPolicy, PerColumn, Scalar};
+use arrow_schema::{DataType, TimeUnit};
 use half::f16;
 use support::arrow::{field, list, shared};
 use support::cast::Value::{self, Float, Int};
@@ -227,4 +233,58 @@ fn dtypes_without_casts_are_refused_by_type() {
         let error = Conversion::default().dtype(to).to_tensor(&column).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{to}");
     }
+}
+
+/// The values of a temporal column as int64, in a unit.
+fn in_unit(array: ArrayRef, unit: TimeUnit) -> arrow_dlpack::Result<Vec<i64>> {
+    let tensor = Conversion::default().unit(unit).dtype(DType::Int64).to_tensor(&array)?;
+    Ok(tensor.as_slice::<i64>()?.to_vec())
+}
+
+#[test]
+fn times_are_numbers_of_the_unit_that_is_asked_for() {
+    use TimeUnit::{Microsecond, Millisecond, Nanosecond, Second};
+    let day = 86_400;
+    let cases: [(ArrayRef, TimeUnit, [i64; 2]); 14] = [
+        (Arc::new(Time32MillisecondArray::from(vec![2_000, 5_000])), Second, [2, 5]),
+        (Arc::new(Time32SecondArray::from(vec![2, 5])), Millisecond, [2_000, 5_000]),
+        (Arc::new(Time64NanosecondArray::from(vec![2_000, 5_000])), Microsecond, [2, 5]),
+        (Arc::new(Time64MicrosecondArray::from(vec![2, 5])), Nanosecond, [2_000, 5_000]),
+        (Arc::new(DurationSecondArray::from(vec![2, -5])), Nanosecond, [2_000_000_000, -5_000_000_000]),
+        (Arc::new(DurationMillisecondArray::from(vec![2, -5])), Microsecond, [2_000, -5_000]),
+        (Arc::new(TimestampMicrosecondArray::from(vec![2_000, -5_000])), Millisecond, [2, -5]),
+        (Arc::new(TimestampNanosecondArray::from(vec![2_000_000, -5_000_000])), Millisecond, [2, -5]),
+        (Arc::new(TimestampMillisecondArray::from(vec![2, -5])), Nanosecond, [2_000_000, -5_000_000]),
+        (Arc::new(Date64Array::from(vec![86_400_000, -172_800_000])), Second, [day, -2 * day]),
+        (Arc::new(Date64Array::from(vec![2, -5])), Microsecond, [2_000, -5_000]),
+        (Arc::new(Date32Array::from(vec![1, -2])), Second, [day, -2 * day]),
+        (Arc::new(Date32Array::from(vec![1, -2])), Millisecond, [day * 1_000, -2_000 * day]),
+        (Arc::new(Time32SecondArray::from(vec![2, 5])), Second, [2, 5]),
+    ];
+    for (array, unit, expected) in cases {
+        let data_type = array.data_type().clone();
+        assert_eq!(in_unit(array, unit).unwrap(), expected, "{data_type} in {unit:?}");
+    }
+    let own: ArrayRef = Arc::new(DurationSecondArray::from(vec![2, -5]));
+    let view = Conversion::default().unit(Second).copy(CopyMode::Never).to_tensor(&own).unwrap();
+    assert_eq!((view.dtype(), view.as_slice::<i64>().unwrap()), (DType::Int64, &[2, -5][..]));
+    for (value, unit) in [(i64::MAX, Nanosecond), (i64::MIN, Millisecond)] {
+        let error = in_unit(Arc::new(DurationSecondArray::from(vec![value])), unit).unwrap_err();
+        assert_eq!((error.kind(), error.row()), (ErrorKind::Cast, Some(0)));
+    }
+}
+
+#[test]
+fn a_unit_by_name_is_refused_for_a_column_that_is_not_temporal() {
+    let field = |data_type| field("x", data_type);
+    let second = Conversion::default().unit(PerColumn::named([("x", Some(TimeUnit::Second))]));
+    let ints: ArrayRef = Arc::new(Int64Array::from(vec![1]));
+    let error = second.to_tensor(&shared(&ints, &field(DataType::Int64))).unwrap_err();
+    assert_eq!((error.kind(), error.column()), (ErrorKind::Argument, Some("x")), "{error}");
+    assert!(error.reason().contains("a unit is for temporal columns"), "{error}");
+    // A unit for all columns is one for those that are.
+    assert_eq!(in_unit(ints, TimeUnit::Second).unwrap(), [1]);
+    let times: ArrayRef = Arc::new(Time32MillisecondArray::from(vec![3_000]));
+    let seconds = second.dtype(DType::Int64).to_tensor(&shared(&times, &field(times.data_type().clone()))).unwrap();
+    assert_eq!(seconds.as_slice::<i64>().unwrap(), [3]);
 }
