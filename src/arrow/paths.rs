@@ -135,11 +135,13 @@ impl DeviceArray {
 
 #[cfg(test)]
 mod tests {
+    use arrow_array::types::Int16Type;
     use arrow_array::{
-        Array, ArrayRef, BooleanArray, FixedSizeListArray, Int16Array, RecordBatch, StringArray, StructArray,
+        Array, ArrayRef, BooleanArray, FixedSizeListArray, Int16Array, NullArray, RecordBatch, RunArray, StringArray,
+        StructArray, UnionArray,
     };
     use arrow_buffer::NullBuffer;
-    use arrow_schema::{Field, FieldRef};
+    use arrow_schema::{Field, FieldRef, UnionFields};
 
     use super::*;
     use crate::spec::Conversion;
@@ -243,5 +245,26 @@ mod tests {
         }
         let column = rows.column(0).as_any().downcast_ref::<Int16Array>().unwrap();
         assert_eq!(column.values().as_ptr(), start.wrapping_add(9));
+    }
+
+    #[test]
+    fn nulls_of_a_struct_are_refused_where_its_field_has_no_validity() {
+        let values: ArrayRef = Arc::new(Int16Array::from(vec![1, 2, 3]));
+        let runs = RunArray::<Int16Type>::try_new(&Int16Array::from(vec![1, 2, 3]), &values).unwrap();
+        let fields = UnionFields::try_new([0], [Field::new("a", DataType::Int16, true)]).unwrap();
+        let union = UnionArray::try_new(fields, vec![0_i8; 3].into(), None, vec![values]).unwrap();
+        let leaves: [(ArrayRef, bool); 3] =
+            [(Arc::new(runs), false), (Arc::new(union), false), (Arc::new(NullArray::new(3)), true)];
+        for (leaf, is_taken) in leaves {
+            let rows = structs(vec![("s", structs(vec![("u", leaf)], Some(nulls(3, 1, 3))))], None);
+            let field = Arc::new(Field::new("", rows.data_type().clone(), true));
+            let array = DeviceArray::from_arrow(rows.as_ref(), field).unwrap();
+            let paths = Conversion::default().columns(["s.u"]).paths(array.field()).unwrap().unwrap();
+            let refused = array.at_paths(&paths).err().map(|error| (error.kind(), error.column().map(str::to_owned)));
+            let expected = (!is_taken).then(|| (ErrorKind::Unsupported, Some("s.u".to_owned())));
+            assert_eq!(refused, expected, "{}", array.field());
+            // Rows without a null need no place for one.
+            assert_eq!(array.slice(0, 1).unwrap().at_paths(&paths).unwrap().len(), 1);
+        }
     }
 }

@@ -79,7 +79,7 @@ impl DeviceArray {
 #[cfg(test)]
 mod tests {
     use arrow_array::types::Int16Type;
-    use arrow_array::{Array, ArrayRef, FixedSizeListArray, Int8Array, RecordBatch};
+    use arrow_array::{Array, ArrayRef, FixedSizeListArray, Int8Array, RecordBatch, StructArray};
     use arrow_schema::Field;
 
     use super::*;
@@ -100,6 +100,12 @@ mod tests {
             }
         }
         assert!(all.project(&[2], all.field()).is_err());
+        // The nulls of a struct around the columns would be lost.
+        let fields = vec![Field::new("s", all.field().data_type().clone(), true)];
+        let rows =
+            StructArray::new(fields.into(), vec![Arc::new(StructArray::from(batch))], Some(vec![false; 3].into()));
+        let outer = DeviceArray::from_arrow(&rows, Arc::new(Field::new("", rows.data_type().clone(), true))).unwrap();
+        assert!(outer.column(0).unwrap().project(&[0, 1], all.field()).is_err());
     }
 
     #[test]

@@ -54,7 +54,7 @@ fn is_same(one: &ArrowArray, other: &ArrowArray) -> bool {
 mod tests {
     use std::sync::Arc;
 
-    use arrow_array::{Array, ArrayRef, DictionaryArray, Int8Array, Int32Array, ListArray, StringArray};
+    use arrow_array::{Array, ArrayRef, DictionaryArray, Int8Array, Int32Array, ListArray, StringArray, StructArray};
     use arrow_schema::Field;
 
     use crate::arrow::DeviceArray;
@@ -100,6 +100,20 @@ mod tests {
         for other in [array(&text(&["a", "b", "c"])), one.slice(0, 2).unwrap(), one.text_as_bytes()] {
             assert!(!one.is_same_memory(&other) && !other.is_same_memory(&one));
         }
+    }
+
+    #[test]
+    fn the_nulls_of_a_struct_make_other_rows_of_its_column() {
+        let values = text(&["a", "b", "c"]);
+        let column = |nulls: Option<Vec<bool>>| {
+            let fields = vec![Field::new("a", values.data_type().clone(), true)];
+            let rows = StructArray::new(fields.into(), vec![values.clone()], nulls.map(Into::into));
+            let field = Arc::new(Field::new("", rows.data_type().clone(), true));
+            DeviceArray::from_arrow(&rows, field).unwrap().column(0).unwrap()
+        };
+        let (bare, hidden) = (column(None), column(Some(vec![true, false, true])));
+        assert!(bare.is_same_memory(&column(None)));
+        assert!(!bare.is_same_memory(&hidden) && !hidden.is_same_memory(&bare));
     }
 
     #[test]

@@ -52,3 +52,46 @@ impl Conversion {
         Ok(stream)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow_array::{Array, ArrayRef, Int32Array, RecordBatch, StructArray};
+    use arrow_schema::{DataType, Field};
+
+    use super::*;
+    use crate::arrow::DeviceArray;
+    use crate::device::Device;
+
+    fn stream() -> DeviceArrayStream {
+        let numbers: ArrayRef = Arc::new(Int32Array::from(vec![1, 2]));
+        let fields = vec![Field::new("a", DataType::Int32, false)];
+        let structs: ArrayRef = Arc::new(StructArray::new(fields.into(), vec![numbers], None));
+        let batch = DeviceArray::from_record_batch(&RecordBatch::try_from_iter([("s", structs)]).unwrap()).unwrap();
+        let field = batch.field().clone();
+        DeviceArrayStream::new(field, Device::CPU.device_type(), std::iter::repeat_n(Ok(batch), 2))
+    }
+
+    #[test]
+    fn a_stream_has_the_columns_of_paths_while_it_is_read_by_them() {
+        let conversion = Conversion::default().columns(["s.a"]);
+        let (mut stream, field) = (stream(), stream().field().clone());
+        let matrix = conversion.read_tensor(&mut stream).unwrap();
+        assert_eq!((matrix.shape(), matrix.as_slice::<i32>().unwrap()), (&[4_i64, 1][..], &[1, 2, 1, 2][..]));
+        assert_eq!(stream.field(), &field);
+        assert!(Conversion::default().columns(["s.b"]).read_tensor(&mut stream).is_err());
+        assert_eq!(stream.field(), &field);
+    }
+
+    #[test]
+    fn a_stream_at_paths_has_their_columns() {
+        let mut stream = Conversion::default().columns(["s.a"]).stream_at_paths(stream()).unwrap();
+        assert_eq!(
+            stream.field().data_type(),
+            &DataType::Struct(vec![Field::new("s.a", DataType::Int32, false)].into())
+        );
+        let array = stream.next().unwrap().unwrap().to_arrow().unwrap();
+        assert_eq!(array.data_type(), stream.field().data_type());
+    }
+}
