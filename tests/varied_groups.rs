@@ -57,6 +57,18 @@ fn results_of_every_form_come_in_the_order_of_the_groups() {
 }
 
 #[test]
+fn arrow_columns_are_copied_where_a_copy_is_asked_for() {
+    let batch = batch();
+    let values = |batch: &RecordBatch| batch.column_by_name("y").unwrap().to_data().buffers()[0].as_ptr();
+    for (copy, is_shared) in [(CopyMode::IfNeeded, true), (CopyMode::Always, false)] {
+        let results = named([("a", Group::arrow(["y"]))]).copy(copy).to_results(&batch).unwrap();
+        let passed = results[0].1.as_arrow().unwrap().to_record_batch().unwrap();
+        assert_eq!(passed, batch.project(&[2]).unwrap());
+        assert_eq!(values(&passed) == values(&batch), is_shared, "{copy:?}");
+    }
+}
+
+#[test]
 fn tensors_alone_are_refused_where_a_result_is_none() {
     let error = everything().to_tensors(&batch()).unwrap_err();
     assert!(error.to_string().contains("group \"x\"") && error.remedy().is_some(), "{error}");

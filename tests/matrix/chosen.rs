@@ -10,7 +10,7 @@ use arrow_schema::{DataType, Field};
 
 use crate::cases::dictionary;
 use crate::support::Random;
-use crate::support::arrow::{child_of, field, import_edited, random_array, set_buffer, shared};
+use crate::support::arrow::{child_of, extension, field, import_edited, list, random_array, set_buffer, shared};
 use crate::support::reference::read;
 use crate::{matrix_of, of_one_buffer};
 
@@ -175,4 +175,26 @@ fn an_index_of_pandas_is_left_out_where_that_is_asked_for() {
         assert_eq!(matrix_of(&batch, &options.columns(["__index_level_1__"])).unwrap().shape(), [3, 1]);
     }
     assert_eq!(Conversion::default().index, PandasIndex::Keep);
+}
+
+#[test]
+fn rows_of_several_dimensions_are_columns_if_they_lie_in_row_major_order() {
+    let tensors = list(DataType::Int16, 6);
+    for (metadata, is_taken) in [(r#"{"shape":[2,3]}"#, true), (r#"{"shape":[2,3],"permutation":[1,0]}"#, false)] {
+        let own = extension(&field("t", tensors.clone()), "arrow.fixed_shape_tensor", metadata);
+        let columns =
+            vec![random_array(&DataType::Int16, 2, 0, &mut Random(1)), random_array(&tensors, 2, 0, &mut Random(2))];
+        let rows = StructArray::new(vec![field("a", DataType::Int16), own].into(), columns, None);
+        let batch = shared(&rows, &field("", rows.data_type().clone()));
+        match Conversion::default().to_tensor(&batch) {
+            Ok(matrix) => assert!(is_taken && matrix.shape() == [2, 7], "{metadata}"),
+            Err(error) => {
+                assert_eq!(
+                    (error.kind(), error.column(), is_taken),
+                    (ErrorKind::Unsupported, Some("t"), false),
+                    "{error}"
+                );
+            }
+        }
+    }
 }
