@@ -7,10 +7,13 @@ mod support;
 use std::sync::Arc;
 
 use arrow_array::builder::{Int64Builder, MapBuilder, StringBuilder};
-use arrow_array::types::Int32Type;
-use arrow_array::{Array, ArrayRef, Int32Array, Int64Array, RunArray};
+use arrow_array::types::{Int8Type, Int32Type};
+use arrow_array::{
+    Array, ArrayRef, Date64Array, DictionaryArray, Int8Array, Int32Array, Int64Array, RunArray, StructArray, UnionArray,
+};
+use arrow_buffer::ScalarBuffer;
 use arrow_dlpack::{ErrorKind, Result, check_request, request_field};
-use arrow_schema::{DataType, Field, FieldRef, UnionFields, UnionMode};
+use arrow_schema::{DataType, Field, FieldRef, TimeUnit, UnionFields, UnionMode};
 use support::arrow::{extension, field, list, shared};
 
 fn required(name: &str, data_type: DataType) -> FieldRef {
@@ -160,5 +163,63 @@ fn a_request_moves_no_element_of_a_tensor_of_variable_shape() {
         let error = check_request(own, requested).expect_err(&format!("{own:?} as {requested:?}"));
         assert_eq!((error.kind(), error.column()), (ErrorKind::Cast, Some("x")), "{error}");
         assert!(error.remedy().is_some(), "{error}");
+    }
+}
+
+#[test]
+fn counts_that_are_no_whole_days_are_found_among_the_values_of_codes_and_runs() {
+    for (odd, is_given) in [(86_400_000, true), (1, false)] {
+        let values: ArrayRef = Arc::new(Int64Array::from(vec![0, odd]));
+        let codes = DictionaryArray::<Int8Type>::new(Int8Array::from(vec![0, 1]), values.clone());
+        let runs = RunArray::<Int32Type>::try_new(&Int32Array::from(vec![1, 2]), &values).unwrap();
+        let ends = required("run_ends", DataType::Int32);
+        let requests: [(&dyn Array, DataType); 2] = [
+            (&codes, DataType::Dictionary(Box::new(DataType::Int8), Box::new(DataType::Date64))),
+            (&runs, DataType::RunEndEncoded(ends, field("values", DataType::Date64))),
+        ];
+        for (array, data_type) in requests {
+            let given = request(array, &field("y", data_type.clone()));
+            assert_eq!(given.err().map(|error| error.kind()), (!is_given).then_some(ErrorKind::Cast), "{data_type}");
+        }
+    }
+}
+
+#[test]
+fn counts_that_nobody_asked_about_or_sees_may_be_anything() {
+    let (dates, counts): (ArrayRef, ArrayRef) =
+        (Arc::new(Date64Array::from(vec![1])), Arc::new(Int64Array::from(vec![1])));
+    let rows = |nulls: Option<Vec<bool>>| {
+        let fields = vec![field("d", DataType::Date64), field("n", DataType::Int64)];
+        StructArray::new(fields.into(), vec![dates.clone(), counts.clone()], nulls.map(Into::into))
+    };
+    let requested =
+        |data_type| field("y", DataType::Struct([field("d", DataType::Date64), field("n", data_type)].into()));
+    // A date that was no whole day before, and one in a row that is null.
+    for data_type in [DataType::Timestamp(TimeUnit::Second, None), DataType::Int32] {
+        assert_eq!(request(&rows(None), &requested(data_type)).unwrap().len(), 1);
+    }
+    assert_eq!(request(&rows(Some(vec![false])), &requested(DataType::Date64)).unwrap().null_count(), 1);
+    let error = request(&rows(None), &requested(DataType::Date64)).unwrap_err();
+    assert_eq!((error.kind(), error.column()), (ErrorKind::Cast, Some("n")), "{error}");
+}
+
+#[test]
+fn nulls_of_unions_are_found_at_the_rows_that_show_them() {
+    let fields = |b: FieldRef| UnionFields::try_new([0, 1], [field("a", DataType::Int64), b]).unwrap();
+    // Sparse slots are rows; the slots of rows 2 and 3 in a dense union are 0 and 2. Other nulls are shown by no row.
+    for (offsets, b, row) in [
+        (None, vec![None, None, Some(5), None], Some(3)),
+        (None, vec![None, None, Some(5), Some(6)], None),
+        (Some(vec![0, 1, 0, 2]), vec![Some(5), None, None], Some(3)),
+        (Some(vec![0, 1, 0, 2]), vec![Some(5), None, Some(6)], None),
+    ] {
+        let mode = if offsets.is_some() { UnionMode::Dense } else { UnionMode::Sparse };
+        let children: Vec<ArrayRef> = vec![Arc::new(Int64Array::from(vec![None; 4])), Arc::new(Int64Array::from(b))];
+        let ids = vec![0_i8, 0, 1, 1].into();
+        let offsets = offsets.map(ScalarBuffer::<i32>::from);
+        let union = UnionArray::try_new(fields(field("b", DataType::Int64)), ids, offsets, children).unwrap();
+        let given = request(&union, &field("y", DataType::Union(fields(required("b", DataType::Int64)), mode)));
+        let found = given.err().map(|error| (error.kind(), error.row(), error.column().map(str::to_owned)));
+        assert_eq!(found, row.map(|row| (ErrorKind::Null, Some(row), Some("b".to_owned()))), "{mode:?}");
     }
 }
