@@ -207,11 +207,12 @@ mod tests {
     use arrow_array::cast::AsArray;
     use arrow_array::types::{Int8Type, Int32Type};
     use arrow_array::{
-        Array, ArrayRef, BooleanArray, DictionaryArray, FixedSizeListArray, Int32Array, Int64Array, ListArray,
-        ListViewArray, NullArray, RunArray, StringArray, StringViewArray, StructArray,
+        Array, ArrayRef, BooleanArray, DictionaryArray, FixedSizeListArray, Int32Array, Int64Array, LargeBinaryArray,
+        LargeListArray, LargeListViewArray, ListArray, ListViewArray, MapArray, NullArray, RunArray, StringArray,
+        StringViewArray, StructArray, UnionArray,
     };
-    use arrow_buffer::ScalarBuffer;
-    use arrow_schema::{Field, Fields};
+    use arrow_buffer::{OffsetBuffer, ScalarBuffer};
+    use arrow_schema::{Field, Fields, UnionFields};
 
     use super::*;
 
@@ -220,6 +221,7 @@ mod tests {
         let item = Arc::new(Field::new("item", DataType::Int32, true));
         let runs = RunArray::<Int32Type>::try_new(&Int32Array::from(vec![3, 8, 20]), &ints.slice(2, 3)).unwrap();
         let texts = (0..20).map(|row| (row % 5 != 1).then(|| "text of more than 12 bytes ".repeat(row % 3)));
+        let binaries = texts.clone().map(|text| text.map(String::into_bytes));
         let lists = (0..20).map(|row| (row % 6 != 2).then(|| (0..row % 4).map(Some).collect::<Vec<_>>()));
         let offsets = ScalarBuffer::from((0..20).map(|row| 35 - row).collect::<Vec<i32>>());
         let sizes = ScalarBuffer::from((0..20).map(|row| row % 4).collect::<Vec<i32>>());
@@ -228,14 +230,38 @@ mod tests {
         let fields =
             Fields::from(vec![Field::new("x", DataType::Int32, true), Field::new("r", runs.data_type().clone(), true)]);
         let nulls = NullBuffer::from_iter((0..20).map(|row| row % 9 != 4));
+        let wide = |ints: &ScalarBuffer<i32>| ints.iter().copied().map(i64::from).collect::<ScalarBuffer<i64>>();
+        let (wide_offsets, wide_sizes) = (wide(&offsets), wide(&sizes));
+        let keys: ArrayRef = Arc::new(Int64Array::from_iter_values(0..40));
+        let of_entries = vec![Field::new("key", DataType::Int64, false), Field::new("value", DataType::Int32, true)];
+        let entries = StructArray::new(of_entries.into(), vec![keys, ints.clone()], None);
+        let map = Arc::new(Field::new("entries", entries.data_type().clone(), false));
+        let ends = OffsetBuffer::from_lengths((0..20).map(|row| row % 4));
+        let union = |offsets: Option<ScalarBuffer<i32>>, lengths: [usize; 2]| -> ArrayRef {
+            let of = |length| ints.slice(1, length);
+            let fields = ["a", "b"].map(|name| Field::new(name, DataType::Int32, true));
+            let fields = UnionFields::try_new([3, 5], fields).unwrap();
+            let ids = (0..20_i8).map(|row| if row % 3 == 0 { 3 } else { 5 }).collect();
+            Arc::new(UnionArray::try_new(fields, ids, offsets, lengths.map(of).to_vec()).unwrap())
+        };
+        let sparse = union(None, [20, 20]);
+        let of_union = Arc::new(Field::new("item", sparse.data_type().clone(), true));
+        let dense = (0..20).map(|row| if row % 3 == 0 { row / 3 } else { 19 - row }).collect();
         vec![
             ints.slice(0, 20),
             Arc::new(BooleanArray::from_iter((0..20).map(|row| (row % 3 != 1).then_some(row % 2 == 0)))),
             Arc::new(NullArray::new(20)),
             Arc::new(StringArray::from_iter(texts.clone())),
             Arc::new(StringViewArray::from_iter(texts)),
-            Arc::new(ListArray::from_iter_primitive::<Int32Type, _, _>(lists)),
+            Arc::new(LargeBinaryArray::from_iter(binaries)),
+            Arc::new(ListArray::from_iter_primitive::<Int32Type, _, _>(lists.clone())),
+            Arc::new(LargeListArray::from_iter_primitive::<Int32Type, _, _>(lists)),
             Arc::new(ListViewArray::new(item.clone(), offsets, sizes, ints.clone(), Some(nulls.clone()))),
+            Arc::new(LargeListViewArray::new(item.clone(), wide_offsets, wide_sizes, ints.clone(), None)),
+            Arc::new(MapArray::new(map, ends, entries, Some(nulls.clone()), false)),
+            sparse.clone(),
+            Arc::new(ListArray::new(of_union, OffsetBuffer::from_lengths([1; 20]), sparse, Some(nulls.clone()))),
+            union(Some(dense), [7, 20]),
             Arc::new(FixedSizeListArray::new(item, 2, ints.clone(), Some(nulls.clone()))),
             Arc::new(DictionaryArray::<Int32Type>::new(codes, words)),
             Arc::new(runs.clone()),
