@@ -204,15 +204,17 @@ mod tests {
 
     #[test]
     fn codes_that_lead_out_of_the_values_are_errors() {
-        let values = Int64Array::from(vec![7, 8]);
-        let categories = Categories::new(Arc::new(values.clone())).unwrap();
-        let codes = arrow_array::UInt8Array::from(vec![0, 2]);
-        let data = codes.into_data().into_builder();
-        let to = DataType::Dictionary(Box::new(DataType::UInt8), Box::new(DataType::Int64));
-        let data = data.data_type(to).child_data(vec![values.to_data()]);
-        // SAFETY: the codes have the type that the dictionary says; `encoded_rows` alone reads what they refer to.
-        let data = unsafe { data.build_unchecked() };
-        assert!(encoded_rows(&values.to_data(), &Codes(&data), &categories).is_err());
+        let categories = Categories::new(Arc::new(Int64Array::from(vec![7, 8]))).unwrap();
+        for values in [Int64Array::from(vec![7, 8]), Int64Array::from(vec![Some(7), None])] {
+            let codes = arrow_array::UInt8Array::from(vec![0, 2]);
+            let data = codes.into_data().into_builder();
+            let to = DataType::Dictionary(Box::new(DataType::UInt8), Box::new(DataType::Int64));
+            let data = data.data_type(to).child_data(vec![values.to_data()]);
+            // SAFETY: the codes have the type that the dictionary says; `encoded_rows` alone reads what they refer to.
+            let data = unsafe { data.build_unchecked() };
+            let error = encoded_rows(&values.to_data(), &Codes(&data), &categories).unwrap_err();
+            assert_eq!(error.kind(), crate::error::ErrorKind::Invalid);
+        }
         let valid: DictionaryArray<UInt8Type> = ["AA"].into_iter().collect();
         assert!(encoded(&valid.to_data(), &categories).is_err());
     }

@@ -250,6 +250,22 @@ mod tests {
     }
 
     #[test]
+    fn the_code_of_a_failed_call_tells_its_kind() {
+        let field = Arc::new(Field::new("x", DataType::Int8, true));
+        let key = insert(DeviceArrayStream::new(field, Device::CPU.device_type(), std::iter::empty()));
+        for (kind, code) in [
+            (ErrorKind::Memory, ENOMEM),
+            (ErrorKind::Producer, EIO),
+            (ErrorKind::Device, EIO),
+            (ErrorKind::Internal, EIO),
+            (ErrorKind::Invalid, EINVAL),
+        ] {
+            assert_eq!(call(key, |_| Err(Error::new(kind, "no array"))), code, "{kind:?}");
+        }
+        remove(key);
+    }
+
+    #[test]
     fn messages_of_released_streams_do_not_gather_on_a_thread_that_only_asks_for_them() {
         let field = Arc::new(Field::new("x", DataType::Int8, true));
         let kept = || MESSAGES.with_borrow(BTreeMap::len);
