@@ -1,9 +1,9 @@
 //! Asks DLPack producers for their tensors, in an order that makes them safe to use.
 //!
-//! We name the stream that the producer's library works on to a CUDA producer, with its device current, if the library has an
-//! exchange table, and nothing has to wait. Else we name an idle stream of ours, and the producer makes that one wait for its
-//! work, so that a slow producer delays no other import. An event recorded there afterwards tells when the tensor is written,
-//! and the host never waits.
+//! A CUDA producer is called with its device current, and is given one of two streams. If its library has an exchange table, and works
+//! on a stream of its own, the producer is given that stream: no stream has to wait. If the library has no table, or works on a default
+//! stream, as PyTorch mostly does, the producer is given an idle stream of ours, and makes it wait for its work: a slow producer delays
+//! no other import. An event that is recorded on the stream afterwards tells when the tensor is written. The host does not wait.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
