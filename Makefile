@@ -182,7 +182,7 @@ help:
 	@echo 'make test-polars  the tests of the features polars and ndarray; a part of make test'
 	@echo 'make examples  builds and runs examples/candle, examples/datafusion and examples/polars-lazy; no part of make test or of CI'
 	@echo 'make test-cuda  the tests of CUDA on a simulated driver; a part of make test  (CUDA_SCHEDULES=lazy,random:1)'
-	@echo 'make test-schedules  the same under the schedules that make test leaves out; not in CI'
+	@echo 'make test-schedules  the same under the schedules that make test leaves out; CI runs it weekly, with the sanitizers'
 	@echo 'make ptx     compiles src/cuda/kernels.cu to the PTX that is committed; make test-ptx checks it'
 	@echo 'make cubins  assembles that PTX for the usual GPUs, and packs both; make test-ptx checks it'
 	@echo 'make prove-waits  shows for each wait for a device the test that fails without it'

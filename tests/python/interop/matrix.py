@@ -45,7 +45,7 @@ OUTCOMES = {
     "copy": "other memory with equal values",
     "refused": "a clear error of either side",
     "absent": "the library has no such thing",
-    "wrong": "the library gives wrong data or crashes, pinned as a known quirk",
+    "wrong": "the library gives wrong data or crashes: a test records the bug",
 }
 TABLES = {"arrays": "Array libraries", "frames": "Dataframe libraries"}
 
