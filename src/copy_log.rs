@@ -1,9 +1,12 @@
 //! [`CopyLog`]: records every copy with what moved, why, and its bytes.
 
 use std::cell::RefCell;
+use std::fmt;
 use std::future::{Future, poll_fn};
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use crate::error::Counted;
 
 /// One copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +18,22 @@ pub struct Copied {
     pub why: String,
     /// Bytes written.
     pub bytes: usize,
+}
+
+/// Names the rows of a column, for [`Copied::what`]: `column "a": 2 rows of Int64`. An array by itself may have no name.
+pub(crate) fn rows_of(column: &str, rows: usize, data_type: &dyn fmt::Display) -> String {
+    let rows = Counted(rows, "row");
+    if column.is_empty() {
+        format!("{rows} of {data_type}")
+    } else {
+        format!("column {column:?}: {rows} of {data_type}")
+    }
+}
+
+/// Names the validity of a column's rows, for [`Copied::what`].
+pub(crate) fn validity_of(column: &str, rows: usize) -> String {
+    let rows = Counted(rows, "row");
+    if column.is_empty() { format!("validity of {rows}") } else { format!("validity of column {column:?}: {rows}") }
 }
 
 /// A record of the copies made while it is active. Clones share the record.

@@ -1,6 +1,7 @@
 //! [`Error`], the one error type: column, row, reason, and the remedy.
 
 mod conversions;
+mod counted;
 mod foreign;
 mod remedy;
 
@@ -11,6 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 pub(crate) use conversions::{from, try_from};
+pub(crate) use counted::Counted;
 pub(crate) use remedy::{Language, Remedy};
 
 /// The kind of an error. New kinds may be added.

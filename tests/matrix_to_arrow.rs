@@ -248,7 +248,7 @@ fn what_does_not_fit_is_refused_with_what_to_do() {
         (
             matrix_to_arrow(&tensor, &names(3), &none.clone().types(vec![None])),
             ErrorKind::Argument,
-            "1 types for 3 columns",
+            "1 type for 3 columns",
         ),
         (
             matrix_to_arrow(&tensor, &names(3), &none.clone().validity(tensor_of(DType::Bool, &[(5, 1)], 0, 1).0)),

@@ -87,7 +87,7 @@ pub(super) fn export_joined(
             let bitmap = mask.shifted(node.offset)?;
             if is_copy {
                 copy_log::record(|| Copied {
-                    what: format!("validity of column {:?}: {} rows", array.field().name(), array.len()),
+                    what: copy_log::validity_of(array.field().name(), array.len()),
                     why: "nulls of the enclosing struct joined with the column's".to_owned(),
                     bytes: bitmap.len(),
                 });

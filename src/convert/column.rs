@@ -14,7 +14,7 @@ use super::rounds::in_rounds;
 use super::unpack::unpack_bits;
 
 use crate::alloc::HostBuffer;
-use crate::copy_log::{self, Copied};
+use crate::copy_log::{self, Copied, rows_of};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::plan::Plan;
@@ -67,7 +67,7 @@ pub(super) fn new_column(task: ColumnTask<'_>) -> Result<Tensor> {
 
 /// The column and its type, for the copy log.
 pub(crate) fn what(spec: &Spec, rows: usize) -> String {
-    format!("column {:?}: {} rows of {}", spec.field().name(), rows, spec.field().data_type())
+    rows_of(spec.field().name(), rows, spec.field().data_type())
 }
 
 /// Returns shape and strides of the result: contiguous rows, each with the spec's layout.

@@ -36,7 +36,7 @@ pub(crate) fn copy_array_for(array: &DeviceArray, why: &str) -> Result<DeviceArr
     let copy =
         catch_panic(|| copy_data(&data).map(make_array)).map_err(|error| error.in_column(array.field().name()))?;
     copy_log::record(|| Copied {
-        what: format!("column {:?}: {} rows of {}", array.field().name(), array.len(), array.field().data_type()),
+        what: copy_log::rows_of(array.field().name(), array.len(), array.field().data_type()),
         why: why.to_owned(),
         bytes: copy.get_buffer_memory_size(),
     });

@@ -31,7 +31,7 @@ pub(crate) fn join_data(field: &FieldRef, rows: &[(&ArrayData, Range<usize>)]) -
         None => arrow_array::new_empty_array(field.data_type()),
     };
     copy_log::record(|| Copied {
-        what: format!("{} rows of {}", joined.len(), field.data_type()),
+        what: copy_log::rows_of("", joined.len(), field.data_type()),
         why: Action::JoinRows.to_string(),
         bytes,
     });

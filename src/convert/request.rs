@@ -164,8 +164,8 @@ fn cast(array: &DeviceArray, requested: &FieldRef) -> Result<DeviceArray> {
     check_limits(from, requested, converted.as_ref())?;
     let bytes = converted.get_buffer_memory_size();
     copy_log::record(|| Copied {
-        what: format!("column {:?}: {} rows of {from}", array.field().name(), array.len()),
-        why: format!("cast to {to}, as requested_schema asks"),
+        what: copy_log::rows_of(array.field().name(), array.len(), from),
+        why: format!("cast to {to}, as requested"),
         bytes,
     });
     DeviceArray::from_arrow(converted.as_ref(), requested.clone())

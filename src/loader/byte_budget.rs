@@ -4,7 +4,7 @@ use std::num::NonZero;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::error::{Error, Remedy, Result};
+use crate::error::{Counted, Error, Remedy, Result};
 
 /// The bytes of the rows that wait, of all lanes. Clones count together.
 #[derive(Clone, Debug)]
@@ -41,8 +41,9 @@ impl ByteBudget {
             return Ok(());
         }
         let most = budget.most;
+        let rows = Counted(rows, "row");
         let reason = format!(
-            "the shuffle buffer holds {held} bytes in {rows} rows; with the next row it would hold {needed} bytes, and it \
+            "the shuffle buffer holds {held} bytes in {rows}; with the next row it would hold {needed} bytes, and it \
              may hold {most}"
         );
         Err(Error::argument(reason).remedy_is(Remedy::ShuffleBytes))

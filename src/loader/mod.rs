@@ -66,7 +66,7 @@ use crate::arrow::DeviceArrayStream;
 use crate::conversion::Converted;
 use crate::convert::check_environment;
 use crate::copy_log::{self, Copied};
-use crate::error::{Error, Result};
+use crate::error::{Counted, Error, Result};
 use crate::spec::Conversion;
 #[cfg(feature = "python")]
 use crate::stream_order;
@@ -311,7 +311,7 @@ impl Batches {
         // Without a thread, the conversion has logged them.
         if let Mode::Prefetch(_) = &self.mode {
             for tensor in batch.varied.iter().filter_map(Converted::as_tensor).filter(|tensor| !tensor.is_empty()) {
-                let what = format!("{} rows of different lengths", batch.rows);
+                let what = format!("{} of different lengths", Counted(batch.rows, "row"));
                 copy_log::record(|| Copied { what, why: "padded into a batch".to_owned(), bytes: tensor.nbytes() });
             }
         }

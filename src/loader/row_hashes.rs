@@ -1,7 +1,7 @@
 //! Hashes of sampled rows, by which a source that has changed is found: docs/loader.md defines them.
 
 use super::read_log::{Digest, ShardLog};
-use crate::error::{Error, Remedy, Result};
+use crate::error::{Counted, Error, Remedy, Result};
 
 /// A stratum has one row in so many before it, at least one row, and at most [`LONGEST`].
 const SHARE: usize = 16;
@@ -134,7 +134,7 @@ impl RowHashes {
     pub(super) fn end(&self, rows: usize) -> Result<()> {
         match self.expected {
             Some(expected) if expected.samples > self.digest.samples => {
-                let reason = format!("the source has {rows} rows, and had more when the state was taken");
+                let reason = format!("the source has {}, and had more when the state was taken", Counted(rows, "row"));
                 Err(Error::argument(reason).remedy_is(Remedy::RepeatableOrder))
             }
             _ => Ok(()),

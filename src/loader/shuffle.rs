@@ -10,7 +10,7 @@ use super::slot::{Ring, Slot};
 use super::source_rows::SourceRows;
 use crate::alloc::fallible;
 use crate::convert::FETCH_AHEAD;
-use crate::error::{Error, Result};
+use crate::error::{Counted, Error, Result};
 
 /// The least size of the slots that the buffer is made of, in bytes. The buffer grows by one slot at a time, as rows
 /// come. This size gets huge pages, in which rows are found faster.
@@ -345,7 +345,7 @@ impl ShuffleBuffer {
 }
 
 fn ended_early(rows: usize, found: usize) -> Error {
-    let reason = format!("the source was said to have {rows} rows, and has {found}");
+    let reason = format!("the source was said to have {}, and has {found}", Counted(rows, "row"));
     Error::argument(reason).remedy_is("resume with the source that the state was taken from")
 }
 

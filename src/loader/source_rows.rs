@@ -18,7 +18,7 @@ use crate::arrow::{DeviceArray, DeviceArrayStream, difference};
 use crate::convert::request_field;
 use crate::cuda::{PooledStream, is_cuda};
 use crate::device::Device;
-use crate::error::{Error, ErrorKind, Remedy, Result};
+use crate::error::{Counted, Error, ErrorKind, Remedy, Result};
 use crate::stream_order::{self, Interrupts};
 use crate::transfer::{Transfer, array_to_device};
 
@@ -250,7 +250,7 @@ impl SourceRows {
         let Some((part, told)) = part.and_then(|part| Some((part, part.told?))) else {
             return Error::internal("a shard that told no rows");
         };
-        let reason = format!("the source was said to have {told} rows, and has {found}");
+        let reason = format!("the source was said to have {}, and has {found}", Counted(told, "row"));
         let error = Error::argument(reason).remedy_is(Remedy::ToldRows);
         self.shards.name(error, part.shard)
     }

@@ -8,7 +8,7 @@ use crate::column::{Runner, SharedReads, are_compared, by, read_nulls, refuse_kn
 use crate::convert::{
     Backend, ColumnChunk, MatrixColumns, MatrixTask, check_matrix, check_matrix_nulls, empty_matrix, view_matrix,
 };
-use crate::error::Result;
+use crate::error::{Counted, Result};
 use crate::kernels::matrix_placement;
 use crate::plan::{ChunkSize, MatrixData, Placement, Plan};
 use crate::spec::{CopyMode, Element, MatrixOptions, MatrixSpec, MemoryOrder, Nulls, Spec};
@@ -303,5 +303,5 @@ pub(super) fn record(spec: &MatrixSpec, plan: &Plan) {
 
 /// The matrix, for the copy log.
 pub(super) fn what(spec: &MatrixSpec, plan: &Plan) -> String {
-    format!("matrix of {} rows and {} columns of {}", plan.rows, spec.width(), spec.dtype())
+    format!("matrix of {} and {} of {}", Counted(plan.rows, "row"), Counted(spec.width(), "column"), spec.dtype())
 }

@@ -12,7 +12,7 @@ use crate::column::{ColumnNode, as_requested, column_node, compared_on_host, for
 #[cfg(feature = "python")]
 use crate::column::{check_requested, check_to_arrow};
 use crate::convert::split_rows;
-use crate::error::{Error, Result};
+use crate::error::{Counted, Error, Result};
 use crate::kernels::split_columns;
 use crate::plan::Plan;
 #[cfg(feature = "python")]
@@ -168,8 +168,7 @@ fn check_names<N: AsRef<str>>(matrix: &Tensor, names: &[N], options: &ColumnOpti
         return Err(Error::argument(reason).remedy_is("leave names out, or reshape it to (rows, columns)"));
     };
     if usize::try_from(columns) != Ok(names.len()) {
-        let plural = if names.len() == 1 { "" } else { "s" };
-        let reason = format!("{} name{plural} for {columns} columns", names.len());
+        let reason = format!("{} for {}", Counted(names.len(), "name"), Counted(columns, "column"));
         return Err(Error::argument(reason).remedy_is("pass a name for each column"));
     }
     let mut seen = HashSet::with_capacity(names.len());
@@ -178,8 +177,8 @@ fn check_names<N: AsRef<str>>(matrix: &Tensor, names: &[N], options: &ColumnOpti
         return Err(error.in_column(twice));
     }
     if !options.types.is_empty() && options.types.len() != names.len() {
-        return Err(Error::argument(format!("{} types for {columns} columns", options.types.len()))
-            .remedy_is("pass one type, or a type for each column"));
+        let reason = format!("{} for {}", Counted(options.types.len(), "type"), Counted(columns, "column"));
+        return Err(Error::argument(reason).remedy_is("pass one type, or a type for each column"));
     }
     usize::try_from(rows).map_err(|_| Error::internal("a negative extent"))
 }

@@ -7,7 +7,7 @@ use super::planned::decode_chunks;
 use crate::arrow::DeviceArray;
 use crate::column::{ColumnRef, DecodedColumn, SharedReads, decode_column, read_chunks, readiness_of};
 use crate::convert::{ColumnChunk, ColumnTask, MatrixColumns, MatrixTask, what};
-use crate::error::{Remedy, Result};
+use crate::error::{Counted, Remedy, Result};
 use crate::kernels::validity_placement;
 use crate::plan::{Action, MatrixData, Placement, Plan, needs_copy};
 use crate::spec::{CopyMode, MatrixOptions, MatrixSpec, Options, Spec};
@@ -162,7 +162,7 @@ fn plan_matrix<'a>(
 
 /// Puts the copy that a plan says on the record.
 pub(super) fn record_validity(spec: &MatrixSpec, plan: &Plan) {
-    plan.record(|| format!("validity of {} rows and {} columns", plan.rows, spec.width()));
+    plan.record(|| format!("validity of {} and {}", Counted(plan.rows, "row"), Counted(spec.width(), "column")));
 }
 
 /// As [`record_validity`], of a column.

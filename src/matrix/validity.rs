@@ -8,7 +8,7 @@ use crate::convert::{pack_bools_into, split_rows};
 use crate::copy_log::{self, Copied};
 use crate::device::Device;
 use crate::dtype::DType;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Counted, Error, ErrorKind, Result};
 use crate::kernels::{PackedBits, split_columns};
 use crate::tensor::Tensor;
 
@@ -115,7 +115,7 @@ fn pack(columns: &[Tensor], rows: usize) -> Result<Vec<Bitmap>> {
         nulls.push(pack_bools_into(column.peek_bytes()?, bits).zeros);
     }
     copy_log::record(|| Copied {
-        what: format!("validity of {rows} rows in {} columns", columns.len()),
+        what: format!("validity of {} in {}", Counted(rows, "row"), Counted(columns.len(), "column")),
         why: "validity packed to bits".to_owned(),
         bytes: rows.div_ceil(8).saturating_mul(columns.len()),
     });

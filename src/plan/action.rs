@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::transfer_step::TransferStep;
 use crate::dtype::DType;
+use crate::error::Counted;
 use crate::spec::{Element, MemoryOrder, Spec, encoding};
 
 /// Something that a conversion does, and why it cannot be a view.
@@ -118,7 +119,7 @@ impl fmt::Display for Action {
             Self::GatherViews => f.write_str("views gathered"),
             Self::RebaseOffsets => f.write_str("offsets of a slice rebased"),
             Self::EmptyNullRows => f.write_str("null rows made empty"),
-            Self::Pad { length: Some(length) } => write!(f, "rows padded to {length} elements"),
+            Self::Pad { length: Some(length) } => write!(f, "rows padded to {}", Counted(*length, "element")),
             Self::Pad { length: None } => f.write_str("rows padded to the length of the longest one"),
             Self::Private => f.write_str("memory of its own asked for"),
             Self::WriteOutput => f.write_str("written to out"),

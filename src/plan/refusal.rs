@@ -2,7 +2,7 @@
 
 use super::{Action, Placement, Plan, TransferStep};
 use crate::device::Device;
-use crate::error::{Error, ErrorKind, Remedy, Result};
+use crate::error::{Counted, Error, ErrorKind, Remedy, Result};
 use crate::spec::CopyMode;
 
 impl Plan {
@@ -31,7 +31,8 @@ impl Plan {
             (false, true) => Remedy::AllowCopyOrNoPad,
             (false, false) => Remedy::AllowCopy,
         };
-        not_allowed(format!("a copy of {} bytes is needed ({})", self.bytes, self.reasons())).remedy_is(remedy)
+        not_allowed(format!("a copy of {} is needed ({})", Counted(self.bytes, "byte"), self.reasons()))
+            .remedy_is(remedy)
     }
 
     /// The error for a copy that is needed on a device where nothing makes it.

@@ -11,7 +11,7 @@ use super::import::{Dictionaries, chunks_of};
 use crate::alloc::{Owner, fallible};
 use crate::arrow::{ArrayNode, DeviceArray, host_array};
 use crate::copy_log::{self, Copied};
-use crate::error::{Error, Result};
+use crate::error::{Counted, Error, Result};
 use crate::spec::all_or_errors;
 
 /// How many pieces the chunks of a frame are cut into at most: those of aligned chunks, and a million more.
@@ -128,7 +128,7 @@ pub(super) fn materialised(column: &Column) -> Result<&Series> {
     let bytes = one.saturating_mul(scalar.len());
     fallible::with_room::<u8>(bytes).map_err(of_column)?;
     copy_log::record(|| Copied {
-        what: format!("column {:?}: {} rows", column.name(), scalar.len()),
+        what: format!("column {:?}: {}", column.name(), Counted(scalar.len(), "row")),
         why: "polars stores one value for all rows".to_owned(),
         bytes,
     });

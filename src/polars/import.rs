@@ -64,7 +64,7 @@ fn chunk_of(
     let bytes = moved_bitmaps(chunk, &node);
     if bytes > 0 {
         copy_log::record(|| Copied {
-            what: format!("validity of column {:?}: {} rows", field.name(), array.len()),
+            what: copy_log::validity_of(field.name(), array.len()),
             why: "polars moved it to the position of the values".to_owned(),
             bytes,
         });

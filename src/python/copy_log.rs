@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 
 use super::html;
+use crate::error::Counted;
 
 /// One copy: what was copied, why, and its bytes.
 #[pyclass(frozen, module = "arrow_dlpack")]
@@ -37,7 +38,7 @@ impl CopyEntry {
 /// How many copies there are, and of how many bytes.
 fn summary(entries: &[crate::copy_log::Copied]) -> String {
     let bytes = entries.iter().fold(0_usize, |bytes, copied| bytes.saturating_add(copied.bytes));
-    format!("CopyLog({} copies, {bytes} bytes)", entries.len())
+    format!("CopyLog({}, {})", Counted(entries.len(), "copy"), Counted(bytes, "byte"))
 }
 
 /// The copies that this package makes on this thread inside a `with track_copies()` block.
@@ -98,7 +99,7 @@ impl CopyLog {
             .0
             .entries()
             .iter()
-            .map(|copied| format!("{} bytes: {} ({})", copied.bytes, copied.what, copied.why))
+            .map(|copied| format!("{}: {} ({})", Counted(copied.bytes, "byte"), copied.what, copied.why))
             .collect();
         if lines.is_empty() { "no copies".to_owned() } else { lines.join("\n") }
     }

@@ -20,7 +20,7 @@ use super::options::{ElementKeywords, LEGACY, Legacy};
 use super::streamed::is_lost;
 use super::words::Words;
 use super::{Array, Device, device, html, pickle};
-use crate::error::Result;
+use crate::error::{Counted, Result};
 use crate::ragged::{Ragged as CoreRagged, Values};
 use crate::spec::{Conversion, CopyMode, NullPolicy, Pad, Side};
 use crate::tensor::Tensor as CoreTensor;
@@ -161,15 +161,15 @@ impl Ragged {
 
     fn __repr__(&self) -> String {
         let values = match self.ragged.values() {
-            Values::Ragged(inner) => format!("{} rows", inner.len()),
+            Values::Ragged(inner) => Counted(inner.len(), "row").to_string(),
             Values::Tensor(tensor) => format!("{} {:?}", tensor.dtype(), tensor.shape()),
         };
         let parts = [("lengths", &self.lengths), ("shapes", &self.shapes), ("validity", &self.validity)];
         let parts: String =
             parts.iter().filter(|(_, part)| part.is_some()).map(|(name, _)| format!(", {name}")).collect();
         let origin = self.ragged.field().map_or_else(String::new, |field| format!(", from {}", field.data_type()));
-        let (rows, offsets) = (self.ragged.len(), self.ragged.offsets().dtype());
-        format!("Ragged({rows} rows, values={values}, offsets={offsets}{parts}{origin})")
+        let (rows, offsets) = (Counted(self.ragged.len(), "row"), self.ragged.offsets().dtype());
+        format!("Ragged({rows}, values={values}, offsets={offsets}{parts}{origin})")
     }
 
     /// A table of the parts, for notebooks. No element is read.
@@ -260,7 +260,7 @@ fn part(tensor: &CoreTensor) -> String {
 
 fn values_text(rows: &CoreRagged) -> String {
     match rows.values() {
-        Values::Ragged(inner) => format!("{} rows of {}", inner.len(), values_text(inner)),
+        Values::Ragged(inner) => format!("{} of {}", Counted(inner.len(), "row"), values_text(inner)),
         Values::Tensor(tensor) => part(tensor),
     }
 }

@@ -13,6 +13,7 @@ use super::exchange::memory;
 use super::{Array, Device, device, html, pickle};
 use crate::arrow::{DeviceArray, DeviceArrayStream};
 use crate::convert::check_request;
+use crate::error::Counted;
 
 /// An Arrow record batch: named columns of one length, in any library's memory. Every array of structs is one.
 ///
@@ -179,7 +180,8 @@ impl RecordBatch {
     fn __repr__(&self) -> String {
         let columns: Vec<String> =
             self.0.columns().iter().map(|column| format!("{}: {}", column.name(), column.data_type())).collect();
-        format!("RecordBatch({} rows, device={}; {})", self.0.len(), self.0.device(), columns.join(", "))
+        let rows = Counted(self.0.len(), "row");
+        format!("RecordBatch({rows}, device={}; {})", self.0.device(), columns.join(", "))
     }
 
     /// A table of the columns, for notebooks. No value is read.
@@ -189,8 +191,8 @@ impl RecordBatch {
             let nullable = if column.is_nullable() { "True" } else { "False" };
             [column.name().clone(), column.data_type().to_string(), nullable.to_owned()]
         });
-        let (length, device) = (self.0.len(), self.0.device());
-        let title = format!("RecordBatch({length} rows, {} columns, device={device})", columns.len());
+        let (length, width) = (Counted(self.0.len(), "row"), Counted(columns.len(), "column"));
+        let title = format!("RecordBatch({length}, {width}, device={})", self.0.device());
         html::table(&title, &["column", "type", "nullable"], rows, None)
     }
 }

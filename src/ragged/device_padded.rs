@@ -15,6 +15,7 @@ use crate::alloc::fallible;
 use crate::arrow::{BitRange, DeviceArray, DeviceInts, Leaf};
 use crate::column::{ColumnRef, columns, read_chunks, shared_dictionary};
 use crate::convert::null_item;
+use crate::copy_log::rows_of;
 use crate::cuda::is_cuda;
 use crate::device::Device;
 use crate::dtype::DType;
@@ -216,7 +217,7 @@ impl DevicePadded {
         let mut plan = Plan::padded(spec, self.rows, length, decoded)?;
         plan.placement = Placement::Kernels(self.device);
         plan.refuse_steps(self.options.copy)?;
-        plan.record(|| format!("column {:?}: {} rows of {}", field.name(), plan.rows, field.data_type()));
+        plan.record(|| rows_of(field.name(), plan.rows, field.data_type()));
         let mut sources = fallible::with_room(rows.len())?;
         for (chunk, (rows, span)) in self.chunks.iter().zip(rows) {
             let (items, shown) = (chunk.items(field, 0..span.end)?, chunk.items(field, span.clone())?);

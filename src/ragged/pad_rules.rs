@@ -8,7 +8,7 @@ use smallvec::smallvec;
 use super::elements::{item_field, refuse_categories, unsupported};
 use super::part::Part;
 use crate::dtype::DType;
-use crate::error::{Error, Remedy, Result};
+use crate::error::{Counted, Error, Remedy, Result};
 use crate::plan::{Action, Plan, not_allowed};
 use crate::spec::{
     CopyMode, DICTIONARIES, NULLS, NullPolicy, Options, Pad, Pattern, Spec, Undecided, VariableShape, may_be_null,
@@ -50,14 +50,16 @@ pub(super) fn outside_rows(item: usize, error: &Error) -> Error {
 
 /// Returns the error for a row that is longer than `most`, the length that rows are padded to.
 pub(super) fn longer_row(length: impl fmt::Display, most: usize) -> Error {
-    let reason = format!("the row has {length} elements, and is padded to {most}");
+    let reason = format!("the row has {}, and is padded to {most}", Counted(&length, "element"));
     Error::argument(reason).remedy_is(Remedy::LongerRow { length: length.to_string() })
 }
 
 /// Plans the padding of any rows of this type.
 pub(super) fn plan_schema(field: &FieldRef, spec: &Spec, pad: Pad, options: &Options) -> Vec<Part> {
-    let longer =
-        pad.length.filter(|_| pad.truncate.is_none()).map(|length| format!("rows have more than {length} elements"));
+    let longer = pad
+        .length
+        .filter(|_| pad.truncate.is_none())
+        .map(|length| format!("rows have more than {}", Counted(length, "element")));
     let nulls = options.nulls == NullPolicy::Error && may_be_null(field);
     let refused_if = nulls.then(|| NULLS.to_owned()).into_iter().chain(longer);
     let refused_if: Vec<_> = refused_if.chain(spec.has_codes().then(|| DICTIONARIES.to_owned())).collect();

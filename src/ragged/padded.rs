@@ -14,6 +14,7 @@ use crate::alloc::{Borrower, SelfCell, fallible};
 use crate::arrow::{DeviceArray, Leaf, ListChunk, ViewChunk, empty_on};
 use crate::column::{ColumnRef, shared_dictionary};
 use crate::convert::{ColumnChunk, LOOK_UP, ListItems, Padder, collect_ints, decode, in_rounds, null_item};
+use crate::copy_log::rows_of;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -221,7 +222,7 @@ impl HostPadded {
 
     fn write(&self, spec: &Spec, sources: &[PadSource<'_>]) -> Result<(Tensor, Tensor)> {
         let (field, plan) = (&self.field, &self.plan);
-        plan.record(|| format!("column {:?}: {} rows of {}", field.name(), plan.rows, field.data_type()));
+        plan.record(|| rows_of(field.name(), plan.rows, field.data_type()));
         let is_left = self.pad.side == Side::Left;
         let mut padder = Padder::new(spec, self.padding.bytes(), (plan.rows, self.length), is_left)?;
         // A row of few items takes as long as a look-up.

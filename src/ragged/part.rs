@@ -80,7 +80,10 @@ impl Part {
     /// Has `make` make the part by its plan, and puts the copy that it is on the record.
     pub(super) fn make(&self, make: impl FnOnce(&Plan) -> Result<Tensor>) -> Result<Tensor> {
         let Self { name, field, plan, .. } = self;
-        plan.record(|| format!("{name} of column {:?}: {} of {}", field.name(), plan.rows, field.data_type()));
+        plan.record(|| match field.name().as_str() {
+            "" => format!("{name}: {} of {}", plan.rows, field.data_type()),
+            column => format!("{name} of column {column:?}: {} of {}", plan.rows, field.data_type()),
+        });
         make(plan)
     }
 }

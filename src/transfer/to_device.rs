@@ -12,6 +12,7 @@ use crate::alloc::fallible;
 use crate::arrow::{
     Decomposed, DeviceArray, DeviceArrayStream, Piece, Wanted, array_ready_at, host_array, read_host, rebase,
 };
+use crate::copy_log::rows_of;
 use crate::cuda::{Pointer, Stream, allocate_from, memory_source};
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -44,7 +45,7 @@ pub fn array_to_device(array: &DeviceArray, transfer: &Transfer<'_>) -> Result<D
         TransferPath::HostReadsOrCopied | TransferPath::Copied(_) => {
             let array = array.alone()?;
             let (copied, bytes) = copy_array(&array, transfer)?;
-            step.record(|| format!("{} of {} rows", array.field().data_type(), array.len()), transfer.why, bytes);
+            step.record(|| rows_of("", array.len(), array.field().data_type()), transfer.why, bytes);
             Ok(copied)
         }
     }

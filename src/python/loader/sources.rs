@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
 use super::source::LoaderSource;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Counted, Error, ErrorKind};
 use crate::loader::Shards;
 use crate::python::arrow_input::Refuses;
 use crate::python::attach::attached;
@@ -151,8 +151,9 @@ impl Sources {
     pub(super) fn warn_of_lanes(&self, py: Python<'_>, lanes: usize) -> PyResult<()> {
         let rows = if lanes > 1 { self.rows(py)? } else { None };
         let Some(rows) = rows.filter(|rows| (1..lanes).contains(rows)) else { return Ok(()) };
+        let few = if rows == 1 { "1 row is".to_owned() } else { format!("{rows} rows are") };
         let message = format!(
-            "no epoch has a batch, because {rows} rows are too few for {lanes} lanes: an epoch ends at the first lane without a row. \
+            "no epoch has a batch, because {few} too few for {lanes} lanes: an epoch ends at the first lane without a row. \
              Pass fewer lanes=."
         );
         PyErr::warn(py, &py.get_type::<PyUserWarning>(), &CString::new(message)?, 1)
@@ -191,7 +192,7 @@ impl Sources {
     /// The name of the type of one source, or how many shards there are.
     pub(super) fn name(&self, py: Python<'_>) -> PyResult<String> {
         match self.is_list() {
-            true => Ok(format!("{} shards", self.len())),
+            true => Ok(Counted(self.len(), "shard").to_string()),
             false => self.get(0)?.source.name(py),
         }
     }
