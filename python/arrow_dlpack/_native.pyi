@@ -116,7 +116,12 @@ _Decimal: TypeAlias = Literal["unscaled"]
 _Unit: TypeAlias = Literal["s", "ms", "us", "ns"]
 _Dictionary: TypeAlias = Literal["codes", "values"]
 _Categories: TypeAlias = (
-    Sequence[str] | Sequence[bytes] | Sequence[SupportsIndex] | _ArrowArrayExportable | _ArrowStreamExportable
+    Sequence[str]
+    | Sequence[bytes]
+    | Sequence[SupportsIndex]
+    | _ArrowArrayExportable
+    | _ArrowStreamExportable
+    | _DLPackExportable
 )
 _Unknown: TypeAlias = Literal["error"] | SupportsIndex
 _OutT = TypeVar("_OutT", bound=_DLPackExportable)
@@ -168,7 +173,7 @@ class Device:
 class Tensor:
     """Strided n-dimensional data of one dtype on one device, in any library's memory.
 
-    Views of Arrow data are read-only, because Arrow memory is immutable.
+    Views of Arrow data are read-only, because libraries treat Arrow memory as immutable.
     """
 
     @property
@@ -552,7 +557,7 @@ class Loader(Generic[_BatchT_co]):
         batch_size: SupportsIndex,
         columns: Sequence[str] | None = None,
         dtype: _DType | Mapping[str, _DType] | None = None,
-        nulls: _LoaderNulls | Mapping[str, _LoaderNulls] = "error",
+        nulls: _LoaderNulls | Mapping[str, _LoaderNulls] | None = "error",
         decimal: _Decimal | Mapping[str, _Decimal] | None = None,
         dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
         unit: _Unit | Mapping[str, _Unit] | None = None,
@@ -585,7 +590,7 @@ class Loader(Generic[_BatchT_co]):
         batch_size: SupportsIndex,
         columns: Sequence[str] | None = None,
         dtype: _DType | Mapping[str, _DType] | None = None,
-        nulls: _LoaderNulls | Mapping[str, _LoaderNulls] = "error",
+        nulls: _LoaderNulls | Mapping[str, _LoaderNulls] | None = "error",
         decimal: _Decimal | Mapping[str, _Decimal] | None = None,
         dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
         unit: _Unit | Mapping[str, _Unit] | None = None,
@@ -618,7 +623,7 @@ class Loader(Generic[_BatchT_co]):
         batch_size: SupportsIndex,
         columns: Sequence[str] | None = None,
         dtype: _DType | Mapping[str, _DType] | None = None,
-        nulls: _LoaderNulls | Mapping[str, _LoaderNulls] = "error",
+        nulls: _LoaderNulls | Mapping[str, _LoaderNulls] | None = "error",
         decimal: _Decimal | Mapping[str, _Decimal] | None = None,
         dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
         unit: _Unit | Mapping[str, _Unit] | None = None,
@@ -651,7 +656,7 @@ class Loader(Generic[_BatchT_co]):
         batch_size: SupportsIndex,
         columns: Mapping[str, _Group],
         dtype: _DType | Mapping[str, _DType] | None = None,
-        nulls: _Nulls | Mapping[str, _Nulls] = "error",
+        nulls: _Nulls | Mapping[str, _Nulls] | None = "error",
         decimal: _Decimal | Mapping[str, _Decimal] | None = None,
         dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
         unit: _Unit | Mapping[str, _Unit] | None = None,
@@ -684,7 +689,7 @@ class Loader(Generic[_BatchT_co]):
         batch_size: SupportsIndex,
         columns: Mapping[str, _Group],
         dtype: _DType | Mapping[str, _DType] | None = None,
-        nulls: _Nulls | Mapping[str, _Nulls] = "error",
+        nulls: _Nulls | Mapping[str, _Nulls] | None = "error",
         decimal: _Decimal | Mapping[str, _Decimal] | None = None,
         dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
         unit: _Unit | Mapping[str, _Unit] | None = None,
@@ -717,7 +722,7 @@ class Loader(Generic[_BatchT_co]):
         batch_size: SupportsIndex,
         columns: Mapping[str, _Group],
         dtype: _DType | Mapping[str, _DType] | None = None,
-        nulls: _Nulls | Mapping[str, _Nulls] = "error",
+        nulls: _Nulls | Mapping[str, _Nulls] | None = "error",
         decimal: _Decimal | Mapping[str, _Decimal] | None = None,
         dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
         unit: _Unit | Mapping[str, _Unit] | None = None,
@@ -750,7 +755,7 @@ class Loader(Generic[_BatchT_co]):
         batch_size: SupportsIndex,
         columns: Mapping[str, _AnyGroup],
         dtype: _DType | Mapping[str, _DType] | None = None,
-        nulls: _Nulls | Mapping[str, _Nulls] = "error",
+        nulls: _Nulls | Mapping[str, _Nulls] | None = "error",
         decimal: _Decimal | Mapping[str, _Decimal] | None = None,
         dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
         unit: _Unit | Mapping[str, _Unit] | None = None,
@@ -944,7 +949,7 @@ def to_tensor(
     obj: _Data,
     *,
     dtype: _DType | Mapping[str, _DType] | None = None,
-    nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    nulls: _Nulls | Mapping[str, _Nulls] | None = "error",
     order: _Order = "C",
     columns: Sequence[str] | None = None,
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
@@ -965,18 +970,18 @@ def to_tensor(
     """Converts a column to a tensor of shape (rows, *inner), or the columns of a batch, a table or a stream to a
     matrix of shape (rows, columns).
 
-    Returns a read-only view that shares memory with the source, if layout and options allow it. Else copies the
-    data once, and `track_copies` records the copy.
+    Returns a read-only view that shares memory with the source, if layout and options allow it. Else one pass copies
+    the data. A strided tensor is gathered before it. `track_copies` records each copy.
 
     obj: Arrow data of any library (a column, record batch, table, data frame, query or stream), a tensor with
         `__dlpack__`, an iterable of Arrow data, or a data set or file that is read in batches.
     dtype: a name such as "float32" or NumPy's "f4", or a type of Python, NumPy, Arrow, polars, pandas, torch or
         another library that stands for a dtype. Casts check each value. Without a dtype, the columns of a
-        matrix are promoted: numbers of one kind to the wider one, integers with floats as in NumPy, bools to
-        anything. Ticks, unscaled decimals and dictionary codes only join columns of their own kind. The dtype
+        matrix are promoted: numbers of one kind to the wider one, integers with floats as in NumPy, bools to the
+        dtype of the other columns. Ticks, unscaled decimals and dictionary codes only join columns of their own kind. The dtype
         of a column takes part in the promotion.
-    nulls: "error", "nan", "keep" (undefined values in a view, zero in a copy; see `validity`), or a number that
-        fills them. A float is rounded to the nearest; an integer or bool must hold the number exactly.
+    nulls: "error", "nan", "keep" (undefined values in a view, zero in a copy: `validity` of `obj` says which), or a
+        number that fills them. A float is rounded to the nearest; an integer or bool must hold the number exactly.
     decimal: "unscaled" for the stored integers. None is the values, which need a dtype unless the scale is 0.
     unit: "s", "ms", "us" or "ns": timestamps, durations, dates and times as numbers of that unit. An integer dtype,
         int64 by default, takes whole numbers alone; a float dtype takes the division. None is their own ticks.
@@ -1015,8 +1020,8 @@ def to_tensor(
     threads: the number of threads for large data; None is ARROW_DLPACK_THREADS, or one per core.
     xp: an array namespace, or its name ("numpy", "torch", "jax", ...); the result is its array.
 
-    Raises ConversionError (a BufferError and a ValueError), which names column, row, reason and remedy;
-    TypeError for an object with neither Arrow data nor a tensor.
+    Raises ConversionError (a BufferError and a ValueError), which names reason and remedy, and column and row where
+    one is at fault; TypeError for an object with neither Arrow data nor a tensor.
     """
 
 @overload
@@ -1024,7 +1029,7 @@ def to_tensor(
     obj: _Data,
     *,
     dtype: _DType | Mapping[str, _DType] | None = None,
-    nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    nulls: _Nulls | Mapping[str, _Nulls] | None = "error",
     order: _Order = "C",
     columns: Sequence[str] | None = None,
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
@@ -1047,7 +1052,7 @@ def to_tensor(
     obj: _Data,
     *,
     dtype: _DType | Mapping[str, _DType] | None = None,
-    nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    nulls: _Nulls | Mapping[str, _Nulls] | None = "error",
     order: _Order = "C",
     columns: Sequence[str] | None = None,
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
@@ -1070,7 +1075,7 @@ def to_tensor(
     obj: _Data,
     *,
     dtype: _DType | Mapping[str, _DType] | None = None,
-    nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    nulls: _Nulls | Mapping[str, _Nulls] | None = "error",
     order: _Order = "C",
     columns: Sequence[str] | None = None,
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
@@ -1094,7 +1099,7 @@ def to_tensors(
     *,
     columns: Sequence[str] | Mapping[str, _Group] | None = None,
     dtype: _DType | Mapping[str, _DType] | None = None,
-    nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    nulls: _Nulls | Mapping[str, _Nulls] | None = "error",
     order: _Order = "C",
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
@@ -1129,7 +1134,7 @@ def to_tensors(
     *,
     columns: Sequence[str] | Mapping[str, _Group] | None = None,
     dtype: _DType | Mapping[str, _DType] | None = None,
-    nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    nulls: _Nulls | Mapping[str, _Nulls] | None = "error",
     order: _Order = "C",
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
@@ -1151,7 +1156,7 @@ def to_tensors(
     *,
     columns: Sequence[str] | Mapping[str, _Group] | None = None,
     dtype: _DType | Mapping[str, _DType] | None = None,
-    nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    nulls: _Nulls | Mapping[str, _Nulls] | None = "error",
     order: _Order = "C",
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
@@ -1173,7 +1178,7 @@ def to_tensors(
     *,
     columns: Mapping[str, _AnyGroup],
     dtype: _DType | Mapping[str, _DType] | None = None,
-    nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    nulls: _Nulls | Mapping[str, _Nulls] | None = "error",
     order: _Order = "C",
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
@@ -1194,7 +1199,7 @@ def to_ragged(
     obj: _Data,
     *,
     dtype: _DType | Mapping[str, _DType] | None = None,
-    nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    nulls: _Nulls | Mapping[str, _Nulls] | None = "error",
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
     unit: _Unit | Mapping[str, _Unit] | None = None,
@@ -1236,7 +1241,7 @@ def to_ragged(
     obj: _Data,
     *,
     dtype: _DType | Mapping[str, _DType] | None = None,
-    nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    nulls: _Nulls | Mapping[str, _Nulls] | None = "error",
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
     unit: _Unit | Mapping[str, _Unit] | None = None,
@@ -1256,7 +1261,7 @@ def to_ragged(
     obj: _Data,
     *,
     dtype: _DType | Mapping[str, _DType] | None = None,
-    nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    nulls: _Nulls | Mapping[str, _Nulls] | None = "error",
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
     unit: _Unit | Mapping[str, _Unit] | None = None,
@@ -1276,7 +1281,7 @@ def to_ragged(
     obj: _Data,
     *,
     dtype: _DType | Mapping[str, _DType] | None = None,
-    nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    nulls: _Nulls | Mapping[str, _Nulls] | None = "error",
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
     unit: _Unit | Mapping[str, _Unit] | None = None,
@@ -1296,7 +1301,7 @@ def to_ragged(
     obj: _Data,
     *,
     dtype: _DType | Mapping[str, _DType] | None = None,
-    nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    nulls: _Nulls | Mapping[str, _Nulls] | None = "error",
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
     unit: _Unit | Mapping[str, _Unit] | None = None,
@@ -1316,7 +1321,7 @@ def to_ragged(
     obj: _Data,
     *,
     dtype: _DType | Mapping[str, _DType] | None = None,
-    nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    nulls: _Nulls | Mapping[str, _Nulls] | None = "error",
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
     unit: _Unit | Mapping[str, _Unit] | None = None,
@@ -1431,9 +1436,13 @@ def to_arrow(
     """Converts a tensor or a Ragged to an Arrow array; with names, a matrix to a record batch of its columns.
 
     Rows of n-dimensional tensors become arrow.fixed_shape_tensor, a 0-dimensional tensor one row, bools
-    arrow.bool8. A tensor that came from Arrow returns to its type. The result is a view if the layout allows
-    it: the columns of a matrix must be dense, as those of a column-major one are. One pass splits a row-major
-    matrix.
+    arrow.bool8. The result is a view if the layout allows it: the columns of a matrix must be dense, as those of a
+    column-major one are. One pass splits a row-major matrix.
+
+    A tensor that came from Arrow returns to the type of its column, but for these: lists with `length=` become
+    fixed-size lists, runs and dictionaries with dictionary="values" their values, and values in another dtype or
+    `unit=` that dtype's type. Bools are packed to bits again, which is a copy. Nulls that nulls="keep" kept return as
+    values, unless `validity` is passed: `to_arrow(x, validity=ad.validity(column))`.
 
     x: an object with `__dlpack__`, or a Ragged, which becomes a list array.
     type: the Arrow type or field of the result; a value that it cannot hold is an error. With names it is that
@@ -1448,8 +1457,8 @@ def to_arrow(
     allocator: as for `to_tensor`.
     threads: the number of threads that split a matrix; None is ARROW_DLPACK_THREADS, or one per core.
 
-    Raises ConversionError (a BufferError and a ValueError), which names column, row, reason and remedy;
-    TypeError for an object that is not a tensor.
+    Raises ConversionError (a BufferError and a ValueError), which names reason and remedy, and column and row where
+    one is at fault; TypeError for an object that is not a tensor.
     """
 
 @overload
@@ -1522,7 +1531,7 @@ def explain(
     *,
     columns: Sequence[str] | Mapping[str, _AnyGroup] | None = None,
     dtype: _DType | Mapping[str, _DType] | None = None,
-    nulls: _Nulls | Mapping[str, _Nulls] = "error",
+    nulls: _Nulls | Mapping[str, _Nulls] | None = "error",
     order: _Order | None = None,
     decimal: _Decimal | Mapping[str, _Decimal] | None = None,
     dictionary: _Dictionary | Mapping[str, _Dictionary] | None = None,
@@ -1538,14 +1547,15 @@ def explain(
     side: Literal["left", "right"] = "right",
     multiple_of: SupportsIndex = 1,
 ) -> Report:
-    """Reports what `to_tensor` or `to_tensors` would do with this data, or with any data of this schema. Reads no
-    stream.
+    """Reports what a conversion would do with this data, or with any data of this schema. Reads no stream.
 
-    With `order`, or with a dict for `columns`, reports the matrices, and each column in them; the validity of a
-    `group` has a row under its name. For one column of
-    lists or strings, reports what `to_ragged` would do to each part, and with `pad` to the matrix and its
-    validity. With `device`, reports the transfer of the result; `Report.transfer` is the data that moves to the
-    CPU before its conversion, of which the rows know only types and lengths.
+    For one column, reports what `to_tensor` would do; of lists and strings what `to_ragged` would do to each part, and
+    with `pad` to the matrix and its validity. For a batch or a table, reports what `to_tensors` would do to each
+    column: its lists and strings are refused, and the row says what to do with them. For the matrix of `to_tensor`,
+    pass `order`, such as order="C". With `order`, or with a dict for `columns`, reports the matrices, and each column
+    in them; the validity of a `group` has a row under its name. With `device`, reports the transfer of the result;
+    `Report.transfer` is the data that moves to the CPU before its conversion, of which the rows know only types and
+    lengths.
 
     Does not call a driver, so the report lacks facts that only device memory has. A schema, or a stream without a
     `device` attribute, counts as host memory. A stream on a device that does not say which counts as on device

@@ -16,14 +16,15 @@ use crate::spec::Selection;
 /// The note of a report for which a query was run.
 const RUN: &str = "the types cost a query: the object tells them by running it";
 
-/// Reports what `to_tensor` or `to_tensors` would do with this data, or with any data of this schema. Reads no
-/// stream.
+/// Reports what a conversion would do with this data, or with any data of this schema. Reads no stream.
 ///
-/// With `order`, or with a dict for `columns`, reports the matrices, and each column in them; the validity of a
-/// `group` has a row under its name. For one column of
-/// lists or strings, reports what `to_ragged` would do to each part, and with `pad` to the matrix and its
-/// validity. With `device`, reports the transfer of the result; `Report.transfer` is the data that moves to the
-/// CPU before its conversion, of which the rows know only types and lengths.
+/// For one column, reports what `to_tensor` would do; of lists and strings what `to_ragged` would do to each part, and
+/// with `pad` to the matrix and its validity. For a batch or a table, reports what `to_tensors` would do to each
+/// column: its lists and strings are refused, and the row says what to do with them. For the matrix of `to_tensor`,
+/// pass `order`, such as order="C". With `order`, or with a dict for `columns`, reports the matrices, and each column
+/// in them; the validity of a `group` has a row under its name. With `device`, reports the transfer of the result;
+/// `Report.transfer` is the data that moves to the CPU before its conversion, of which the rows know only types and
+/// lengths.
 ///
 /// Does not call a driver, so the report lacks facts that only device memory has. A schema, or a stream without a
 /// `device` attribute, counts as host memory. A stream on a device that does not say which counts as on device

@@ -64,18 +64,18 @@ fn each_result<'py>(
 /// Converts a column to a tensor of shape (rows, *inner), or the columns of a batch, a table or a stream to a
 /// matrix of shape (rows, columns).
 ///
-/// Returns a read-only view that shares memory with the source, if layout and options allow it. Else copies the
-/// data once, and `track_copies` records the copy.
+/// Returns a read-only view that shares memory with the source, if layout and options allow it. Else one pass copies
+/// the data. A strided tensor is gathered before it. `track_copies` records each copy.
 ///
 /// obj: Arrow data of any library (a column, record batch, table, data frame, query or stream), a tensor with
 ///     `__dlpack__`, an iterable of Arrow data, or a data set or file that is read in batches.
 /// dtype: a name such as "float32" or NumPy's "f4", or a type of Python, NumPy, Arrow, polars, pandas, torch or
 ///     another library that stands for a dtype. Casts check each value. Without a dtype, the columns of a
-///     matrix are promoted: numbers of one kind to the wider one, integers with floats as in NumPy, bools to
-///     anything. Ticks, unscaled decimals and dictionary codes only join columns of their own kind. The dtype
+///     matrix are promoted: numbers of one kind to the wider one, integers with floats as in NumPy, bools to the
+///     dtype of the other columns. Ticks, unscaled decimals and dictionary codes only join columns of their own kind. The dtype
 ///     of a column takes part in the promotion.
-/// nulls: "error", "nan", "keep" (undefined values in a view, zero in a copy; see `validity`), or a number that
-///     fills them. A float is rounded to the nearest; an integer or bool must hold the number exactly.
+/// nulls: "error", "nan", "keep" (undefined values in a view, zero in a copy: `validity` of `obj` says which), or a
+///     number that fills them. A float is rounded to the nearest; an integer or bool must hold the number exactly.
 /// decimal: "unscaled" for the stored integers. None is the values, which need a dtype unless the scale is 0.
 /// unit: "s", "ms", "us" or "ns": timestamps, durations, dates and times as numbers of that unit. An integer dtype,
 ///     int64 by default, takes whole numbers alone; a float dtype takes the division. None is their own ticks.
@@ -114,8 +114,8 @@ fn each_result<'py>(
 /// threads: the number of threads for large data; None is ARROW_DLPACK_THREADS, or one per core.
 /// xp: an array namespace, or its name ("numpy", "torch", "jax", ...); the result is its array.
 ///
-/// Raises ConversionError (a BufferError and a ValueError), which names column, row, reason and remedy;
-/// TypeError for an object with neither Arrow data nor a tensor.
+/// Raises ConversionError (a BufferError and a ValueError), which names reason and remedy, and column and row where
+/// one is at fault; TypeError for an object with neither Arrow data nor a tensor.
 #[pyfunction]
 #[pyo3(signature = (obj, *, dtype=None, nulls=None, order="C", columns=None, decimal=None, dictionary=None, unit=None, length=None, categories=None, unknown=None, device=None, allocator=None, copy=None, writable=None, legacy="copy", out=None, threads=None, xp=None), text_signature = "(obj, *, dtype=None, nulls=\"error\", order=\"C\", columns=None, decimal=None, dictionary=None, unit=None, length=None, categories=None, unknown=\"error\", device=None, allocator=None, copy=None, writable=None, legacy=\"copy\", out=None, threads=None, xp=None)")]
 #[allow(clippy::too_many_arguments, reason = "one Python keyword each")]

@@ -27,9 +27,13 @@ use crate::transfer::Destination;
 /// Converts a tensor or a Ragged to an Arrow array; with names, a matrix to a record batch of its columns.
 ///
 /// Rows of n-dimensional tensors become arrow.fixed_shape_tensor, a 0-dimensional tensor one row, bools
-/// arrow.bool8. A tensor that came from Arrow returns to its type. The result is a view if the layout allows
-/// it: the columns of a matrix must be dense, as those of a column-major one are. One pass splits a row-major
-/// matrix.
+/// arrow.bool8. The result is a view if the layout allows it: the columns of a matrix must be dense, as those of a
+/// column-major one are. One pass splits a row-major matrix.
+///
+/// A tensor that came from Arrow returns to the type of its column, but for these: lists with `length=` become
+/// fixed-size lists, runs and dictionaries with dictionary="values" their values, and values in another dtype or
+/// `unit=` that dtype's type. Bools are packed to bits again, which is a copy. Nulls that nulls="keep" kept return as
+/// values, unless `validity` is passed: `to_arrow(x, validity=ad.validity(column))`.
 ///
 /// x: an object with `__dlpack__`, or a Ragged, which becomes a list array.
 /// type: the Arrow type or field of the result; a value that it cannot hold is an error. With names it is that
@@ -44,8 +48,8 @@ use crate::transfer::Destination;
 /// allocator: as for `to_tensor`.
 /// threads: the number of threads that split a matrix; None is ARROW_DLPACK_THREADS, or one per core.
 ///
-/// Raises ConversionError (a BufferError and a ValueError), which names column, row, reason and remedy;
-/// TypeError for an object that is not a tensor.
+/// Raises ConversionError (a BufferError and a ValueError), which names reason and remedy, and column and row where
+/// one is at fault; TypeError for an object that is not a tensor.
 #[pyfunction]
 #[pyo3(signature = (x, *, r#type=None, validity=None, names=None, copy=None, device=None, allocator=None, threads=None), text_signature = "(x, *, type=None, validity=None, names=None, copy=None, device=None, allocator=None, threads=None)")]
 #[allow(clippy::too_many_arguments, reason = "one Python keyword each")]

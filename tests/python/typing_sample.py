@@ -2,7 +2,7 @@
 `ignore` that refuses nothing is an error too (`warn_unused_ignores`)."""
 
 from types import ModuleType
-from typing import Any, assert_type
+from typing import Any, Literal, assert_type
 
 import arrow_dlpack as ad
 import numpy as np
@@ -29,6 +29,18 @@ def converts(source: ad.Array, batch: ad.RecordBatch, stream: ad.ArrayStream) ->
     str(log), str(ad.explain(batch))
     # A tensor is what NumPy's own stubs ask for.
     np.from_dlpack(tensor)
+
+
+def takes_options_of_variables(source: ad.Array, batch: ad.RecordBatch) -> None:
+    ad.to_tensor(source, nulls=None)
+    ad.Loader(batch, batch_size=4, nulls=None)
+    ad.to_tensor(source, categories=np.array([1]))
+    # A dict of mixed values in a variable needs its type: mypy takes {"a": 0, "b": "nan"} for a dict[str, object].
+    nulls: dict[str, Literal["nan"] | int] = {"a": 0, "b": "nan"}
+    assert_type(ad.to_tensors(batch, nulls=nulls), dict[str, ad.Tensor])
+    groups: dict[str, Any] = {"r": ad.ragged("a"), "z": "b"}
+    ad.to_tensors(batch, columns=groups)
+    ad.Loader(batch, batch_size=4, columns=groups)
 
 
 def is_ragged(source: ad.Array) -> None:

@@ -7,7 +7,7 @@ use crate::python::options::Legacy;
 
 /// Strided n-dimensional data of one dtype on one device, in any library's memory.
 ///
-/// Views of Arrow data are read-only, because Arrow memory is immutable.
+/// Views of Arrow data are read-only, because libraries treat Arrow memory as immutable.
 #[pyclass(frozen, module = "arrow_dlpack")]
 #[derive(Debug)]
 pub struct Tensor {
