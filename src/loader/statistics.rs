@@ -16,7 +16,7 @@ use crate::error::{Error, Remedy, Result};
 use crate::spec::{Conversion, DictionaryMode, NullPolicy, Options, PathColumns, Scalar, Spec, all_or_errors, select};
 
 /// Rows that are converted together, so that memory does not grow with the arrays of a source.
-const ROWS: usize = 1 << 16;
+const ROWS: usize = if cfg!(miri) { 1 << 6 } else { 1 << 16 };
 
 /// A number that the values of a column have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -381,3 +381,6 @@ impl Seen {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
