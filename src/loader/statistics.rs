@@ -28,7 +28,8 @@ pub enum Statistic {
     Min,
     /// The highest one.
     Max,
-    /// The standard deviation of all of them: the root of the mean of the squared distances from the mean.
+    /// The standard deviation of all of them: the root of the mean of the squared distances from the mean. NaN if one of them
+    /// is infinite.
     Std,
     /// The most frequent one; of several, the lowest.
     Mode,

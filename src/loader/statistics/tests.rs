@@ -82,6 +82,10 @@ fn deviations_are_as_exact_far_from_zero() {
         assert_eq!(of(floats(&values), Statistic::Std).unwrap(), Scalar::Float(2.0), "{far}");
     }
     assert_eq!(of(floats(&[0.1; 3]), Statistic::Std).unwrap(), Scalar::Float(0.0));
+    for infinite in [[f64::INFINITY, 1.0], [1.0, f64::INFINITY]] {
+        let found = of(floats(&infinite), Statistic::Std).unwrap();
+        assert!(matches!(found, Scalar::Float(deviation) if deviation.is_nan()), "{found:?}");
+    }
 }
 
 #[test]
