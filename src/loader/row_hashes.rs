@@ -171,6 +171,7 @@ mod tests {
         assert_eq!(rows[32..40], [33, 34, 36, 38, 41, 42, 45, 47]);
         assert_eq!(rows.iter().filter(|row| **row < 1 << 17).count(), 173);
         assert_eq!(rows.iter().filter(|row| **row < 1_000_000).count(), 280);
+        assert_eq!([0, 1, 32, 1 << 17].map(samples_among), [0, 1, 32, 173]);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::arrow::DeviceArray;
 use crate::dtype::DType;
 use crate::error::ErrorKind;
 use crate::ffi::dlpack::DLDeviceType;
-use crate::spec::{Group, NullPolicy, PandasIndex, Selection};
+use crate::spec::{Group, NullPolicy, Pad, PandasIndex, PerColumn, Scalar, Selection};
 
 /// A batch of one column, which names its rows by number.
 fn rows(from: usize, count: usize) -> DeviceArray {
@@ -424,6 +424,8 @@ fn codes_have_to_be_of_one_dictionary() {
             open(vec![chunk(["a", "b", "a"]), chunk(["a", "b", "b"])]).unwrap().map(Result::unwrap).collect();
         assert_eq!(found.iter().map(|batch| batch.rows).collect::<Vec<_>>(), [2, 2, 2]);
         assert_eq!(found[2].tensors[0].as_slice::<i8>().unwrap(), [1, 1]);
+        let dictionary = found[0].tensors[0].dictionary().map(DeviceArray::len);
+        assert_eq!(dictionary, matches!(&conversion.selection, Selection::Named(_)).then_some(2));
         let mut found = open(vec![chunk(["a", "b", "a"]), chunk(["b", "a", "b"])]).unwrap();
         found.next().unwrap().unwrap();
         let error = found.next().unwrap().unwrap_err();
@@ -444,9 +446,14 @@ fn what_is_no_batch_is_refused_before_anything_is_read() {
         let options = LoadOptions::new(split(2));
         assert!(Batches::new(unread, &Conversion::default().select(selection), &options, &Place::start(0)).is_err());
     }
-    let alone = Selection::Named(vec![("x".to_owned(), Group::column("row"))]);
-    for selection in [Selection::Whole(None), alone] {
-        let kept = Conversion::default().nulls(NullPolicy::Keep).select(selection);
+    let named = |group| Conversion::default().select(Selection::Named(vec![("x".to_owned(), group)]));
+    let conversions = [
+        Conversion::default().nulls(NullPolicy::Keep),
+        Conversion::default().nulls(PerColumn::named([("row", NullPolicy::Keep)])),
+        named(Group::column("row")).nulls(NullPolicy::Keep),
+        named(Group::padded("row", Pad::new(Scalar::Int(0))).nulls(NullPolicy::Keep)),
+    ];
+    for kept in conversions {
         let refused = Batches::new(chunked(&[3]), &kept, &LoadOptions::new(split(2)), &Place::start(0)).unwrap_err();
         assert!(refused.remedy().unwrap().contains("Group::validity"), "{refused}");
     }
