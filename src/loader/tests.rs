@@ -1,5 +1,7 @@
 //! Tests the batches, the order of rows and resuming, against docs/loader.md.
 
+mod shards;
+
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
