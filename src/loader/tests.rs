@@ -1,8 +1,10 @@
 //! Tests the batches, the order of rows and resuming, against docs/loader.md.
 
+mod bytes;
 mod shards;
 
 use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use arrow_array::{ArrayRef, DictionaryArray, FixedSizeListArray, Float32Array, Int32Array, Int64Array, RecordBatch};
