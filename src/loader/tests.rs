@@ -2,6 +2,7 @@
 
 mod bytes;
 mod shards;
+mod varied;
 
 use std::collections::HashSet;
 use std::ops::Range;
