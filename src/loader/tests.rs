@@ -1,6 +1,7 @@
 //! Tests the batches, the order of rows and resuming, against docs/loader.md.
 
 mod bytes;
+mod hashes;
 mod shards;
 mod varied;
 
