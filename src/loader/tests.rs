@@ -2,6 +2,7 @@
 
 mod bytes;
 mod hashes;
+mod selected;
 mod shards;
 mod varied;
 
