@@ -72,8 +72,8 @@ fn each_result<'py>(
 /// dtype: a name such as "float32" or NumPy's "f4", or a type of Python, NumPy, Arrow, polars, pandas, torch or
 ///     another library that stands for a dtype. Casts check each value. Without a dtype, the columns of a
 ///     matrix are promoted: numbers of one kind to the wider one, integers with floats as in NumPy, bools to the
-///     dtype of the other columns. Ticks, unscaled decimals and dictionary codes only join columns of their own kind. The dtype
-///     of a column takes part in the promotion.
+///     dtype of the other columns. Ticks, unscaled decimals and dictionary codes only join columns of their own
+///     kind. The dtype of a column takes part in the promotion.
 /// nulls: "error", "nan", "keep" (undefined values in a view, zero in a copy: `validity` of `obj` says which), or a
 ///     number that fills them. A float is rounded to the nearest; an integer or bool must hold the number exactly.
 /// decimal: "unscaled" for the stored integers. None is the values, which need a dtype unless the scale is 0.

@@ -21,8 +21,8 @@ A cell reads "to the library / from the library":
 
 {outcomes}
 
-A number refers to the notes under the table. If one side of the slash is empty, it was not tested. Bitmaps of booleans are unpacked, and
-nulls are replaced, by a copy of this package, which `copy=False` refuses.
+A number refers to the notes under the table. If one side of the slash is empty, it was not tested. Bitmaps of
+booleans are unpacked, and nulls are replaced, by a copy of this package, which `copy=False` refuses.
 
 `tests/python/interop/document.py` generates this page from the results of the tests in `tests/python/interop`; change
 those, not this page. `make interop` runs the tests, each against the installed library in its own environment, and
