@@ -19,7 +19,7 @@ def shards(dataset: Any, num_shards: int | None = None) -> list[Any]:
     Arrow format is read in that format.
 
     Raises TypeError for other objects, such as a `DatasetDict`, and ValueError for fewer than one shard, and for more
-    than an `IterableDataset` has.
+    than a `Dataset` has rows or an `IterableDataset` has shards.
     """
     if not callable(getattr(dataset, "shard", None)) or not callable(getattr(dataset, "with_format", None)):
         found = type(dataset).__name__
@@ -30,6 +30,9 @@ def shards(dataset: Any, num_shards: int | None = None) -> list[Any]:
         num_shards = int(dataset.num_shards) if is_stream else max(len(dataset.cache_files), 1)
     if num_shards < 1:
         raise ValueError(f"num_shards must be 1 or more, not {num_shards}")
+    rows = 0 if is_stream else len(dataset)
+    if not is_stream and num_shards > max(rows, 1):
+        raise ValueError(f"the data set has {rows} rows, and num_shards is {num_shards}; pass as many at most")
     if not is_stream:
         parts = [dataset.shard(num_shards, index, contiguous=True) for index in range(num_shards)]
         return [(part, len(part)) for part in parts]

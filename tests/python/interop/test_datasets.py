@@ -307,6 +307,8 @@ class TestShards:
                 huggingface.shards(other)
         with pytest.raises(ValueError, match="1 or more"):
             huggingface.shards(numbered(), 0)
+        with pytest.raises(ValueError, match="2 rows, and num_shards is 3"):
+            huggingface.shards(numbered().select([5, 3]), 3)
 
 
 def rows_in(loader: ad.Loader) -> list[int]:
