@@ -126,7 +126,8 @@ impl FromStr for Device {
     /// Parses `"cpu"`, `"cuda"`, `"cuda:1"`, `"cuda_host"` and so on.
     fn from_str(text: &str) -> Result<Self> {
         let (name, id) = text.split_once(':').unwrap_or((text, "0"));
-        let unknown = || Error::argument(format!("{text:?} is not a device; expected \"cpu\" or \"cuda:0\", say"));
+        let unknown =
+            || Error::argument(format!("{text:?} is not a device; expected a name such as \"cpu\" or \"cuda:0\""));
         let (_, device_type) = NAMES.iter().find(|(known, _)| *known == name).ok_or_else(unknown)?;
         let id = id.parse::<i32>().ok().filter(|id| *id >= 0).ok_or_else(unknown)?;
         Ok(Self::new(*device_type, id))

@@ -1,5 +1,5 @@
-//! What rows become, as a number: hashes of rows are compared only if it is the one of the state. An option that has no effect, and
-//! most defaults, leave the number as it was before there was the option.
+//! Hashes how rows are converted. The loader compares hashes of rows only if this hash is equal to that of the state. An option that has
+//! no effect, and most defaults, add nothing to the hash: states without the option stay comparable.
 
 use arrow_schema::DataType;
 
