@@ -175,7 +175,7 @@ impl Categories {
             return Ok(());
         }
         let own = self.vocabulary.values.data_type();
-        Err(Error::unsupported(format!("values of {leaf} are no categories of {own}"))
+        Err(Error::unsupported(format!("a {leaf} column cannot be looked up in {own} categories"))
             .remedy_is("pass categories of the column's type"))
     }
 

@@ -108,7 +108,7 @@ fn a_type_without_such_values_is_refused_with_its_column() {
     let batch = RecordBatch::try_from_iter([("x", shared(Float32Array::from(vec![0.5])))]).unwrap();
     let error = encode().to_tensor(&batch).unwrap_err();
     assert_eq!((error.kind(), error.column()), (ErrorKind::Unsupported, Some("x")));
-    assert!(error.to_string().contains("values of Float32 are no categories of Utf8"), "{error}");
+    assert!(error.to_string().contains("a Float32 column cannot be looked up in Utf8 categories"), "{error}");
     let none = PerColumn::named([("y", Some(letters()))]);
     let error = Conversion::default().categories(none).to_tensor(&batch).unwrap_err();
     assert_eq!((error.kind(), error.column()), (ErrorKind::Argument, Some("y")));

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use arrow_array::ArrayRef;
-use arrow_schema::Field;
+use arrow_schema::{DataType, Field};
 use smallvec::SmallVec;
 
 use crate::alloc::fallible;
 use crate::arrow::DeviceArray;
 use crate::convert::ColumnChunk;
 use crate::error::{Error, Remedy, Result};
-use crate::spec::Spec;
+use crate::spec::{Spec, is_text};
 use crate::transfer::array_to_read;
 
 /// Returns the chunks whose dictionaries have to be compared, of those with elements; the first chunk if none has any. Skips a chunk whose
@@ -27,6 +27,11 @@ fn different<'b, 'a: 'b>(chunks: impl IntoIterator<Item = &'b ColumnChunk<'a>>) 
         }
     }
     found
+}
+
+/// Returns the remedy for codes of different dictionaries with values of this type.
+pub(crate) fn remedy_of_different(values: &DataType) -> Remedy {
+    if is_text(values) { Remedy::CommonCategories } else { Remedy::DictionaryValues }
 }
 
 /// Returns whether the dictionaries of codes have to be read to know that they are the same.
@@ -54,7 +59,7 @@ pub(crate) fn shared_dictionary<'b, 'a: 'b>(
         let in_column = |error: Error| error.in_column(spec.field().name());
         let refused = || {
             let reason = "the chunks have different dictionaries, so their codes mean different things";
-            Err(in_column(Error::unsupported(reason).remedy_is(Remedy::DictionaryValues)))
+            Err(in_column(Error::unsupported(reason).remedy_is(remedy_of_different(values))))
         };
         let mut dictionaries = fallible::with_room(others.len())?;
         for chunk in others {

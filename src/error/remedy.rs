@@ -144,12 +144,12 @@ remedies! {
         "pass nulls=\"nan\", a value to fill them with, or nulls=\"keep\" for whatever lies there",
     }
     FillOrValidity {
-        "pass NullPolicy::Fill with a value, or NullPolicy::Keep and ask for the validity",
-        "pass a value to fill them with, or nulls=\"keep\" and ask for validity()",
+        "pass NullPolicy::Fill with a value, or NullPolicy::Keep and ask for the validity of the same data",
+        "pass a value to fill them with, or nulls=\"keep\" and ask for validity() of the same data",
     }
     NanFillOrValidity {
-        "pass NullPolicy::Nan, NullPolicy::Fill with a value, or NullPolicy::Keep and ask for the validity",
-        "pass nulls=\"nan\", a value to fill them with, or nulls=\"keep\" and ask for validity()",
+        "pass NullPolicy::Nan, NullPolicy::Fill with a value, or NullPolicy::Keep and ask for the validity of the same data",
+        "pass nulls=\"nan\", a value to fill them with, or nulls=\"keep\" and ask for validity() of the same data",
     }
     FloatOrFill {
         "pass DType::Float64, or NullPolicy::Fill with a value",
@@ -191,8 +191,38 @@ remedies! {
     }
     // Types.
     DictionaryCodes {
-        "pass DictionaryMode::Codes for the indices into the dictionary",
-        "pass dictionary=\"codes\" for the indices into the dictionary",
+        "pass DictionaryMode::Codes for the indices into the dictionary, or Conversion::categories for codes of your own",
+        "pass dictionary=\"codes\" for the indices into the dictionary, or categories= for codes of your own",
+    }
+    CommonCategories {
+        "pass Conversion::categories with all values for codes that mean the same everywhere, or unify the dictionaries first",
+        "pass a list of all values as categories= for codes that mean the same everywhere, or unify the dictionaries first",
+    }
+    Categories {
+        "pass Conversion::categories for codes of the values",
+        "pass categories= for codes of the values",
+    }
+    CategoriesOfRuns {
+        "pass Conversion::categories for codes of the values, or decode the runs first and convert the text as ragged rows",
+        "pass categories= for codes of the values, or decode the runs first, such as with pyarrow.compute.run_end_decode, for to_ragged",
+    }
+    RaggedOrCategories {
+        "convert it as ragged rows for its bytes, or pass Conversion::categories for codes of the values",
+        "pass it to to_ragged for its bytes, or pass categories= for codes of the values",
+    }
+    DecodeRuns { "decode the runs first", "decode the runs first, such as with pyarrow.compute.run_end_decode" }
+    RowsOfOneLength { "its rows have one length: convert it with Conversion::to_tensor", "its rows have one length: pass it to to_tensor" }
+    RaggedOrFixedItems {
+        "convert it as ragged rows: Conversion::length makes rows of the outer lists alone",
+        "pass it to to_ragged: length= makes rows of the outer lists alone",
+    }
+    Fields { path } {
+        "name its fields by their paths, such as {path}, in Conversion::columns",
+        "name its fields by their paths, such as columns=[{path}]",
+    }
+    CastElsewhere {
+        "pass DType::Float32, and cast the result in the library that takes it",
+        "pass dtype=\"float32\", and cast the result in the library that takes it",
     }
     NullCategory {
         "leave it out: NullPolicy::Fill gives nulls a code",
@@ -248,6 +278,10 @@ remedies! {
     DtypeOfCodes {
         "pass Conversion::dtype for what they become, such as DType::Float64, or choose other columns",
         "pass dtype= for what they become, such as dtype=\"float64\", or choose other columns",
+    }
+    DtypeOfTextCodes {
+        "pass DictionaryMode::Codes and Conversion::dtype, such as DType::Float64, for the codes as numbers, or choose other columns",
+        "pass dictionary=\"codes\" and dtype=\"float64\" for the codes as numbers, or choose other columns",
     }
     OutputDtype {
         "pass an output of the result's dtype, or its dtype as Conversion::dtype",

@@ -18,11 +18,11 @@ use super::target::{self, BatchTarget};
 use super::texts::{fold_text, texts, with_ticks};
 use crate::alloc::fallible;
 use crate::arrow::DeviceArray;
-use crate::column::require_host;
+use crate::column::{remedy_of_different, require_host};
 use crate::convert::{self, ColumnChunk, RowBlock, RowLayout, check_nulls_of_passing_rows, with_bits};
 use crate::copy_log::Copied;
 use crate::device::Device;
-use crate::error::{Error, Remedy, Result};
+use crate::error::{Counted, Error, Remedy, Result};
 use crate::ffi::dlpack::DLDeviceType;
 use crate::matrix::MatrixChunk;
 use crate::spec::{Conversion, Options, ResultKind, ResultSpec, Selection, Spec};
@@ -244,7 +244,7 @@ pub(super) struct CopyNote {
 impl CopyNote {
     /// The entry of a batch.
     pub(super) fn of(&self, rows: usize, bytes: usize) -> Copied {
-        let what = format!("{}: {rows} rows of {}", self.columns, self.elements);
+        let what = format!("{}: {} of {}", self.columns, Counted(rows, "row"), self.elements);
         Copied { what, why: self.why.clone(), bytes }
     }
 }
@@ -264,12 +264,15 @@ impl Prepared {
         };
         match &self.result.kind {
             ResultKind::Matrix(spec) | ResultKind::Validity(spec) => CopyNote {
-                columns: format!("{} columns", spec.width()),
+                columns: Counted(spec.width(), "column").to_string(),
                 elements: spec.dtype().to_string(),
                 why: steps(&mut spec.columns().iter().map(|(_, spec)| spec)),
             },
             ResultKind::Column { spec, .. } | ResultKind::ColumnValidity { spec, .. } => CopyNote {
-                columns: format!("column {:?}", spec.field().name()),
+                columns: match spec.field().name().as_str() {
+                    "" => "column".to_owned(),
+                    name => format!("column {name:?}"),
+                },
                 elements: spec.field().data_type().to_string(),
                 why: steps(&mut std::iter::once(spec)),
             },
@@ -346,7 +349,7 @@ impl Prepared {
             if !is_compared && found.to_arrow()?.as_ref() != first.values.as_ref() {
                 let reason = "the arrays have different dictionaries, so their codes mean different things";
                 return Err(Error::unsupported(reason)
-                    .remedy_is(Remedy::DictionaryValues)
+                    .remedy_is(spec.dictionary_values().map_or(Remedy::DictionaryValues, remedy_of_different))
                     .in_column(spec.field().name()));
             }
             if first.values.len() >= REMEMBERED_FROM

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow_array::{ArrayRef, BinaryArray, Int64Array, LargeBinaryArray, LargeStringArray, StringArray, UInt64Array};
 use arrow_schema::Field;
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyInt, PyList, PyString, PyTuple};
 
@@ -12,6 +12,7 @@ use super::answers::answer;
 use super::counts::wide;
 use super::input::InputChunks;
 use super::options::mapping;
+use super::sources::name_of;
 use super::stream::wrap;
 use crate::arrow::DeviceArray;
 use crate::categories::{Categories, joined};
@@ -121,6 +122,26 @@ fn code(object: &Bound<'_, PyAny>) -> PyResult<Option<i32>> {
     answer(object.py(), object.extract())?.map(Some).ok_or_else(wrong)
 }
 
+/// The error for an object that is no list and no Arrow array: others have that of their own protocol as its cause.
+fn not_read(object: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
+    let py = object.py();
+    let is_about_type =
+        error.get_type(py).is(py.get_type::<PyTypeError>()) || error.get_type(py).is(py.get_type::<PyBufferError>());
+    if !is_about_type {
+        return error;
+    }
+    let values = match object.hasattr("tolist") {
+        Ok(true) => "values.tolist()",
+        _ => "list(values)",
+    };
+    let wrong = PyTypeError::new_err(format!(
+        "categories must be a list of strings, bytes or integers, or an Arrow array, not {}; pass {values}",
+        name_of(object)
+    ));
+    wrong.set_cause(py, Some(error));
+    wrong
+}
+
 /// The categories that are these values: a list, or Arrow data of one column.
 fn read(object: &Bound<'_, PyAny>) -> PyResult<Categories> {
     let values = if object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>() {
@@ -131,7 +152,7 @@ fn read(object: &Bound<'_, PyAny>) -> PyResult<Categories> {
                 "categories must be a list of values or an Arrow array, not a single value",
             ));
         }
-        let chunks = InputChunks::read(object, CopyMode::IfNeeded)?;
+        let chunks = InputChunks::read(object, CopyMode::IfNeeded).map_err(|error| not_read(object, error))?;
         let arrays = chunks.arrays().iter().map(DeviceArray::to_arrow).collect::<Result<Vec<_>, _>>()?;
         joined(chunks.field().data_type(), &arrays)?
     };

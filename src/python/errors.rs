@@ -15,7 +15,7 @@ use crate::callback;
 use crate::error::{Error, ErrorKind, Language};
 
 /// The end of a remedy that points to the validity of nulls, and what replaces it for a stream, which cannot be read again.
-const ASK: &str = "ask for validity()";
+const OF_THE_DATA: &str = " of the same data";
 const OF_A_TABLE: &str = ", both of a table that the stream is read into first";
 
 struct Exceptions {
@@ -161,9 +161,11 @@ pub(super) fn null_in_stream(source: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
             return Ok(());
         }
         let Some(remedy) = exception.getattr("remedy")?.extract::<Option<String>>()? else { return Ok(()) };
-        if remedy.ends_with(ASK) {
+        if let (Some(remedy), Some(text)) =
+            (remedy.strip_suffix(OF_THE_DATA), exception.to_string().strip_suffix(OF_THE_DATA))
+        {
             exception.setattr("remedy", format!("{remedy}{OF_A_TABLE}"))?;
-            exception.setattr("args", (format!("{exception}{OF_A_TABLE}"),))?;
+            exception.setattr("args", (format!("{text}{OF_A_TABLE}"),))?;
         }
         Ok(())
     };

@@ -1,5 +1,6 @@
 //! Reads `columns=` and `order=`.
 
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
@@ -44,6 +45,16 @@ impl Columns {
     }
 }
 
+/// The error for a key of `columns=` that is no name.
+fn wrong_name(name: &Bound<'_, PyAny>) -> PyErr {
+    match name.repr() {
+        Ok(found) => {
+            PyTypeError::new_err(format!("columns has the key {found}, and the name of a group must be a str"))
+        }
+        Err(error) => error,
+    }
+}
+
 impl<'py> FromPyObject<'_, 'py> for Columns {
     type Error = PyErr;
 
@@ -63,7 +74,8 @@ impl<'py> FromPyObject<'_, 'py> for Columns {
                 true => passed.set_item(&name, group)?,
                 false => passed.set_item(&name, core.columns())?,
             }
-            selected.push((name.extract()?, core));
+            let name = name.cast::<PyString>().map_err(|_| wrong_name(&name))?.extract()?;
+            selected.push((name, core));
         }
         Ok(Self { selection: Selection::Named(selected), groups: Some(passed.unbind()) })
     }

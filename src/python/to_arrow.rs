@@ -13,12 +13,12 @@ use super::arrow_input::{self, Unread};
 use super::exchange::memory;
 use super::input::{self, InputChunks};
 use super::options::{copy_mode, mapping};
-use super::sources::{Reads, no_protocol, remedy};
+use super::sources::{Reads, name_of, no_protocol, remedy};
 use super::stream::wrap;
 use super::{Ragged, counts, device, tensor_input};
 use crate::column::{self, check_to_arrow, chunks_to_tensor_by, run_here};
 use crate::dtype::DType;
-use crate::error::Error;
+use crate::error::{Counted, Error, ErrorKind};
 use crate::matrix::{ColumnOptions, check_matrix, matrix_to_arrow};
 use crate::spec::{CopyMode, Options, Spec};
 use crate::tensor::Tensor;
@@ -79,8 +79,8 @@ pub(super) fn to_arrow<'py>(
     }
     let no_tensor = || {
         let error = |remedy: String| {
-            let remedy = if remedy.is_empty() { "; Arrow data goes through from_arrow" } else { remedy.as_str() };
-            PyTypeError::new_err(format!("to_arrow expects a tensor (with __dlpack__){remedy}"))
+            let found = name_of(x);
+            PyTypeError::new_err(format!("to_arrow expects a tensor (with __dlpack__), got {found}{remedy}"))
         };
         remedy(x, Reads::Tensors).map_or_else(|ended| ended, error)
     };
@@ -139,9 +139,20 @@ fn validity_tensor(object: &Bound<'_, PyAny>) -> PyResult<Tensor> {
     };
     if let Some(input) = arrow_input::arrow_unless(object, &is_bools)? {
         let chunks = InputChunks::of_arrow(object.py(), input)?;
-        return Ok(chunks_to_tensor_by(chunks.field(), &chunks.arrays, &Options::default(), &run_here)?);
+        let made = chunks_to_tensor_by(chunks.field(), &chunks.arrays, &Options::default(), &run_here);
+        return Ok(made.map_err(|error| match error.kind() {
+            ErrorKind::Null => of_validity(&error),
+            _ => error,
+        })?);
     }
     input::import_dlpack(object, None, CopyMode::IfNeeded)?.ok_or_else(|| no_protocol(object))
+}
+
+/// The error for a validity that has nulls itself.
+fn of_validity(error: &Error) -> Error {
+    let own = Error::new(ErrorKind::Null, "the validity has nulls, the first one here")
+        .remedy_is("pass a bool for each row, such as validity.fill_null(False)");
+    error.row().map_or(own.clone(), |row| own.at_row(row))
 }
 
 /// The names of columns: any iterable of them but a str, which is one of letters.
@@ -192,7 +203,7 @@ fn read_types(object: &Bound<'_, PyAny>, names: &[String]) -> PyResult<Types> {
     if object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>() {
         let types = object.try_iter()?.map(|object| or_own(object?)).collect::<PyResult<Vec<_>>>()?;
         if types.len() != names.len() {
-            let reason = format!("{} types for {} columns", types.len(), names.len());
+            let reason = format!("{} for {}", Counted(types.len(), "type"), Counted(names.len(), "column"));
             return Err(Error::argument(reason).remedy_is("pass None for columns that keep their own type").into());
         }
         return Ok((types, HashMap::new()));

@@ -8,7 +8,7 @@ use crate::arrow::{DeviceArray, Hidden, Mask};
 use crate::column::{ColumnRef, check_types};
 use crate::convert::decode;
 use crate::error::{Error, ErrorKind, Remedy, Result};
-use crate::spec::{NullPolicy, Options, Spec, VariableShape};
+use crate::spec::{NullPolicy, Options, Spec, VariableShape, is_text};
 
 /// An array, and which of its slots no row of an enclosing list shows.
 #[derive(Clone, Debug)]
@@ -31,19 +31,17 @@ pub(super) fn parts(field: &FieldRef, chunks: &[DeviceArray]) -> Result<Vec<Ragg
 
 /// The field of a row's elements, under the column's name; `None` where the type has no rows of different lengths.
 pub(super) fn item_field(field: &FieldRef) -> Option<FieldRef> {
-    let item = match field.data_type() {
+    item_of(field.data_type()).map(|item| Arc::new(item.with_name(field.name())))
+}
+
+fn item_of(data_type: &DataType) -> Option<Field> {
+    match data_type {
         DataType::List(item) | DataType::LargeList(item) | DataType::ListView(item) | DataType::LargeListView(item) => {
-            item.as_ref().clone().with_name(field.name())
+            Some(item.as_ref().clone())
         }
-        DataType::Utf8
-        | DataType::LargeUtf8
-        | DataType::Utf8View
-        | DataType::Binary
-        | DataType::LargeBinary
-        | DataType::BinaryView => Field::new(field.name(), DataType::UInt8, false),
-        _ => return None,
-    };
-    Some(Arc::new(item))
+        text if is_text(text) => Some(Field::new("", DataType::UInt8, false)),
+        _ => None,
+    }
 }
 
 /// Refuses categories, which ragged and padded rows have no codes of.
@@ -51,7 +49,7 @@ pub(super) fn refuse_categories(options: &Options) -> Result<()> {
     if options.categories.is_none() {
         return Ok(());
     }
-    Err(Error::argument("elements of ragged and padded rows become no codes of categories")
+    Err(Error::argument("categories do not support ragged or padded columns")
         .remedy_is("convert the column without categories"))
 }
 
@@ -71,13 +69,18 @@ pub(super) fn leaf_spec(field: &FieldRef, options: &Options) -> Result<Spec> {
 }
 
 pub(super) fn unsupported(data_type: &DataType) -> Error {
-    let remedy = match data_type {
-        DataType::Struct(_) => "pick one of its columns",
-        DataType::Dictionary(_, _) => "cast the column to the dictionary's value type first",
-        DataType::Map(_, _) | DataType::Union(_, _) => "extract the children that hold lists first",
-        _ => "its rows have one length: pass it to to_tensor",
-    };
-    Error::unsupported(format!("Arrow type {data_type} has no ragged form")).remedy_is(remedy)
+    let error = Error::unsupported(format!("Arrow type {data_type} has no ragged form"));
+    match data_type {
+        DataType::Struct(_) => error.remedy_is("pick one of its columns"),
+        DataType::Dictionary(_, values) if item_of(values).is_some() => {
+            error.remedy_is("cast the column to the dictionary's value type first")
+        }
+        DataType::RunEndEncoded(_, values) if item_of(values.data_type()).is_some() => {
+            error.remedy_is(Remedy::DecodeRuns)
+        }
+        DataType::Map(_, _) | DataType::Union(_, _) => error.remedy_is("extract the children that hold lists first"),
+        _ => error.remedy_is(Remedy::RowsOfOneLength),
+    }
 }
 
 /// A field of a struct as a column, under the struct's name.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arrow_schema::{DataType, FieldRef};
 
 use super::list_lengths::{check_length, is_list};
+use super::no_tensor::remedy_of_column;
 use super::nulls::Nulls;
 use super::options::Options;
 #[cfg(feature = "python")]
@@ -59,7 +60,11 @@ impl Spec {
         let decoded = value::decoded(field, options).map(Arc::new);
         let value = Value::of(decoded.as_ref().unwrap_or(field), options).map_err(|error| {
             let codes = has_codes(field.data_type()) && decoded.is_some();
-            if codes { error.remedy_is(Remedy::DictionaryCodes) } else { error }
+            let remedy = if codes { Some(Remedy::DictionaryCodes) } else { remedy_of_column(field, options) };
+            match remedy {
+                Some(remedy) => error.remedy_is(remedy),
+                None => error,
+            }
         })?;
         let dtype = options.dtype.unwrap_or(value.element.dtype());
         Self::of_value(field, decoded, value, dtype, Nulls::of(options.nulls, dtype)?)

@@ -354,7 +354,7 @@ impl Conversion {
     /// Tells all columns whose nulls would be kept.
     pub(crate) fn refuse_kept_nulls(&self) -> Result<()> {
         let lost = || {
-            Error::argument("a batch has no validity, so that it would be lost which values are null")
+            Error::argument("a batch has no validity mask, so you could not tell which values are null")
                 .remedy_is(Remedy::FillInBatches)
         };
         if let Selection::Named(groups) = &self.selection {

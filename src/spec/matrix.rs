@@ -5,6 +5,7 @@ use std::num::NonZero;
 use arrow_schema::{DataType, FieldRef};
 
 use super::list_lengths::check_length;
+use super::no_tensor::is_text;
 use super::promotion::promote_all;
 use super::row_shape::{require_numbers, width};
 use super::temporal::is_temporal;
@@ -297,13 +298,15 @@ fn common(columns: &[(usize, Spec, bool)]) -> Result<DType> {
     {
         let (name, codes) = (codes.field().name(), type_of(codes));
         let what = if *is_codes { kind_of_codes(type_of(other)) } else { "numbers" };
+        let is_of_text = |(_, spec, _): &(usize, Spec, bool)| spec.dictionary_values().is_some_and(is_text);
+        let remedy = if columns.iter().any(is_of_text) { Remedy::DtypeOfTextCodes } else { Remedy::DtypeOfCodes };
         return Err(Error::unsupported(format!(
             "column {:?} has {what} of {}, which do not mix with the {} of column {name:?}, of {codes}",
             other.field().name(),
             type_of(other),
             kind_of_codes(codes),
         ))
-        .remedy_is(Remedy::DtypeOfCodes));
+        .remedy_is(remedy));
     }
     let dtypes: Vec<DType> = columns.iter().map(|(_, spec, _)| spec.dtype()).collect();
     match promote_all(&dtypes) {

@@ -4,7 +4,7 @@ use std::num::NonZero;
 use std::ops::Range;
 
 use super::{Scalar, setters};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Counted, Error, ErrorKind, Result};
 
 /// How rows are padded.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -48,8 +48,9 @@ impl Pad {
         if length % self.multiple_of == 0 {
             return Ok(());
         }
-        let reason = format!("rows are padded to {length} elements, which is no multiple of {}", self.multiple_of);
-        Err(Error::argument(reason).remedy_is("name a multiple, or no length for that of the longest row, rounded up"))
+        let reason =
+            format!("rows are padded to {}, which is no multiple of {}", Counted(length, "element"), self.multiple_of);
+        Err(Error::argument(reason).remedy_is("pass a multiple, or a length of None to round the longest row up"))
     }
 
     /// The length of padded rows, of which the longest has so many elements.

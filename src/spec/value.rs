@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, TimeUnit};
 
+use super::no_tensor::unsupported;
 use super::temporal::{digits, is_temporal, ticks, unit_name};
 use super::{DecimalMode, DictionaryMode, FixedShapeTensor, Options};
 use crate::dtype::{DType, Kind};
@@ -86,8 +87,14 @@ impl Element {
     }
 
     fn no_cast_to(self, dtype: DType) -> Error {
-        Error::unsupported(format!("no cast from {self} to {dtype} exists"))
-            .remedy_is("leave dtype out to get the elements as they are")
+        let error = Error::unsupported(format!("no cast from {self} to {dtype} exists"));
+        match self {
+            Self::Pairs(_) => error.remedy_is("leave dtype out to get the complex numbers as they are"),
+            _ if dtype.is_castable() => {
+                error.remedy_is("leave dtype out, and cast the result in the library that takes it")
+            }
+            _ => error.remedy_is(Remedy::CastElsewhere),
+        }
     }
 
     /// Returns the bytes from one stored value to the next. Each part of a complex number is a stored value.
@@ -409,27 +416,6 @@ fn gives_values(values: &DataType, options: &Options) -> bool {
         Some(mode) => mode == DictionaryMode::Values,
         None => options.dtype.is_some() || (options.unit.is_some() && is_temporal(values)),
     }
-}
-
-fn unsupported(data_type: &DataType) -> Error {
-    let error = Error::unsupported(format!("Arrow type {data_type} has no tensor form"));
-    let remedy = match data_type {
-        DataType::List(_) | DataType::LargeList(_) | DataType::ListView(_) | DataType::LargeListView(_) => {
-            return error.remedy_is(Remedy::RaggedOrLength);
-        }
-        DataType::Null => "cast the column to a number type first",
-        DataType::Struct(_) => "convert its fields one by one with to_tensors",
-        DataType::Utf8
-        | DataType::LargeUtf8
-        | DataType::Utf8View
-        | DataType::Binary
-        | DataType::LargeBinary
-        | DataType::BinaryView => "pass it to to_ragged, or encode it as a dictionary and take its codes",
-        DataType::Interval(_) => "cast the column to a duration first",
-        DataType::Map(_, _) | DataType::Union(_, _) => "extract the children that hold numbers first",
-        _ => "cast the column to a number type first",
-    };
-    error.remedy_is(remedy)
 }
 
 #[cfg(test)]

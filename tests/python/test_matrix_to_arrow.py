@@ -432,7 +432,7 @@ def test_types_that_do_not_fit():
     source = grid("int64")
     for given, error, reason in [
         ({"e": pa.int8()}, ad.ConversionError, 'type names "e", and the columns are'),
-        ([pa.int8()], ad.ConversionError, "1 types for 4 columns; pass None"),
+        ([pa.int8()], ad.ConversionError, "1 type for 4 columns; pass None"),
         ("int8", TypeError, "type must be"),
         ({"a": "int8"}, TypeError, "type must be"),
         ({1: pa.int8()}, TypeError, "str"),

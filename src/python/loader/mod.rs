@@ -37,7 +37,7 @@ use super::device;
 use super::exchange::{Access, Arrays, memory, namespace};
 use super::options::{ElementKeywords, Legacy};
 use super::selection::Columns;
-use super::sources::Known;
+use super::sources::{Known, name_of};
 use crate::cuda::allocate_from;
 use crate::loader::{Batches, Hashes, KnownState, LoadOptions, Place, Sharding, Shuffle, Terms, check_device};
 
@@ -280,7 +280,11 @@ impl Loader {
     ///
     /// Raises ConversionError (a ValueError) for a state of other options or of another source. `iter()` raises it
     /// if the difference shows only when the source is opened, and the first batch if its rows have changed.
-    fn load_state_dict(&self, py: Python<'_>, state: &Bound<'_, PyDict>) -> PyResult<()> {
+    fn load_state_dict(&self, py: Python<'_>, state: &Bound<'_, PyAny>) -> PyResult<()> {
+        let state = state.cast::<PyDict>().map_err(|_| {
+            let found = name_of(state);
+            PyTypeError::new_err(format!("the state must be a dict of state_dict(), not {found}"))
+        })?;
         let state = keywords::from_dict(state)?;
         state.terms.check(&self.terms(py)?)?;
         if state.batch_size == 0 {

@@ -33,6 +33,6 @@ pub(super) fn expected(object: &Bound<'_, PyAny>) -> String {
 }
 
 /// The name of an object's type.
-pub(super) fn name_of(object: &Bound<'_, PyAny>) -> String {
+pub(in crate::python) fn name_of(object: &Bound<'_, PyAny>) -> String {
     object.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string())
 }

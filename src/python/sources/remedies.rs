@@ -88,6 +88,13 @@ fn of_tensor(object: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     if object.is_instance_of::<PyType>() {
         return Ok(None);
     }
+    if object.is_instance_of::<PyDict>() {
+        let each = "pass pyarrow.record_batch({name: arrow_dlpack.to_arrow(x) for name, x in data.items()})";
+        return Ok(Some(format!("a dict is no tensor: {each}")));
+    }
+    if has_dunder(object)? {
+        return Ok(Some("it is Arrow data already: pass arrow_dlpack.from_arrow(data) to import it".to_owned()));
+    }
     if object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>() {
         let first = object.try_iter()?.next().transpose()?;
         let stacked = first.map(|first| stack_of(&first)).transpose()?.flatten();
