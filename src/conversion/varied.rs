@@ -44,7 +44,14 @@ impl VariedGroup {
         let positions = selected.iter().map(|(position, _)| *position).collect();
         let (field, options) = match (group.form(), selected.as_slice()) {
             (GroupForm::Arrow, columns) => (batch_field(field, columns), Options::default()),
-            (_, [(_, column)]) => (rows_field(column, group), conversion.of_in(name, group, column.name())),
+            (_, [(_, column)]) => {
+                let mut options = conversion.of_in(name, group, column.name());
+                // It is for the group that makes a tensor of the same column, and not for the items of the lists.
+                if conversion.selection.has_tensor_of(column.name()) {
+                    options.length = None;
+                }
+                (rows_field(column, group), options)
+            }
             _ => return Err(Error::internal("rows of several columns")),
         };
         let made = Self { name: name.to_owned(), group: group.clone(), positions, field, options };

@@ -39,6 +39,12 @@ impl Selection {
         groups.iter().filter(|(_, group)| !group.has_fixed_rows()).map(|(name, group)| (name.as_str(), group))
     }
 
+    /// Returns whether a group that makes a tensor has this column.
+    pub(crate) fn has_tensor_of(&self, column: &str) -> bool {
+        let Self::Named(groups) = self else { return false };
+        groups.iter().any(|(_, group)| group.has_fixed_rows() && group.columns().iter().any(|own| own == column))
+    }
+
     /// The names of all results that have one of the caller's, in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let groups = match self {

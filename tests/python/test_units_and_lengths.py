@@ -423,3 +423,19 @@ def test_a_unit_is_for_the_values_of_a_dictionary(dictionary: Any):
     texts = pa.array(["x", "y"]).dictionary_encode()
     assert np.asarray(ad.to_tensor(texts, unit="ms")).tolist() == [0, 1]
     assert np.asarray(ad.to_tensor(codes[:1], unit="ms", dictionary="codes")).tolist() == [0]
+
+
+def test_a_length_is_for_the_tensor_of_a_column_that_is_padded_and_ragged_too():
+    table = pa.table({"l": [[1, 2], [3, 4]], "k": [[[1, 2], [3, 4]], [[5, 6]]]})
+    columns = {"q": ad.padded("l"), "r": "l", "s": ad.ragged("l"), "k": ad.ragged("k")}
+    for length in (2, {"l": 2}):
+        made = ad.to_tensors(table, columns=columns, length=length)
+        [batch] = ad.Loader(table, columns=columns, length=length, batch_size=2)
+        for results in (made, batch):
+            assert np.asarray(results["q"]).tolist() == np.asarray(results["r"]).tolist() == [[1, 2], [3, 4]]
+            assert np.asarray(results["s"].values).tolist() == [1, 2, 3, 4]
+        ad.explain(table, columns=columns, length=length)
+    # Without a tensor of the column it is for nothing.
+    for columns in ({"q": ad.padded("l")}, {"s": ad.ragged("l"), "r": "l", "k": ad.ragged("k")}):
+        with pytest.raises(ad.ConversionError, match="is for columns of lists"):
+            ad.to_tensors(table, columns=columns, length={"l": 2, "k": 2})
