@@ -9,8 +9,9 @@ use pyo3::exceptions::{
 use pyo3::panic::PanicException;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyIterator, PyType};
+use pyo3::types::{PyDict, PyIterator, PyList, PyType};
 
+use super::answers::answer;
 use crate::callback;
 use crate::error::{Error, ErrorKind, Language};
 
@@ -154,9 +155,10 @@ fn raise(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
 
 /// The error for a refused null, where `source` is an iterator that is read by now: nobody can ask for its validity any more.
 pub(super) fn null_in_stream(source: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
+    let py = source.py();
     let add = || -> PyResult<()> {
-        let exception = error.value(source.py());
-        let is_null = exception.is_instance(exceptions(source.py())?.null.bind(source.py()))?;
+        let exception = error.value(py);
+        let is_null = exception.is_instance(exceptions(py)?.null.bind(py))?;
         if !is_null || source.cast::<PyIterator>().is_err() {
             return Ok(());
         }
@@ -169,7 +171,8 @@ pub(super) fn null_in_stream(source: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
         }
         Ok(())
     };
-    add().err().unwrap_or(error)
+    let added = add();
+    as_it_is(py, error, added)
 }
 
 /// The error of an item of `sources=`, which says the item's number.
@@ -181,7 +184,8 @@ pub(super) fn of_item(py: Python<'_>, error: PyErr, number: usize) -> PyErr {
             Err(_) => exception.call_method1("add_note", (item,)).map(drop),
         }
     };
-    add().err().unwrap_or(error)
+    let added = add();
+    as_it_is(py, error, added)
 }
 
 /// The error of a caller's options, which says that an item of the caller's iterator is lost by it.
@@ -194,21 +198,38 @@ pub(super) fn item_taken(py: Python<'_>, error: PyErr) -> PyErr {
             Err(_) => exception.call_method1("add_note", (TAKEN,)).map(drop),
         }
     };
-    add().err().unwrap_or(error)
+    let added = add();
+    as_it_is(py, error, added)
 }
 
-/// The exception of a source, with a note of its shard's number.
+/// The exception of a source, with a note of its shard's number: as it is, if it takes no notes.
 pub(super) fn of_shard(py: Python<'_>, error: PyErr, shard: usize) -> PyErr {
     let add = || -> PyResult<()> {
-        let (exception, note) = (error.value(py), format!("shard {shard}"));
-        // A source may raise one and the same exception again.
-        let is_told = match exception.getattr_opt("__notes__")? {
-            Some(notes) => notes.contains(&note)?,
-            None => false,
-        };
-        if is_told { Ok(()) } else { exception.call_method1("add_note", (note,)).map(drop) }
+        let exception = error.value(py);
+        if let Some(notes) = exception.getattr_opt("__notes__")? {
+            // A source may raise one and the same exception again, also in another shard.
+            let notes = notes.cast_into::<PyList>()?;
+            for index in (0..notes.len()).rev() {
+                if is_of_shard(&notes.get_item(index)?) {
+                    notes.del_item(index)?;
+                }
+            }
+        }
+        exception.call_method1("add_note", (format!("shard {shard}"),)).map(drop)
     };
-    add().err().unwrap_or(error)
+    let added = add();
+    as_it_is(py, error, added)
+}
+
+/// Whether a note of an exception is one of [`of_shard`].
+fn is_of_shard(note: &Bound<'_, PyAny>) -> bool {
+    let digits = note.extract::<String>().ok().and_then(|note| Some(note.strip_prefix("shard ")?.to_owned()));
+    digits.is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit()))
+}
+
+/// The exception to raise, whether or not something could be added to it: a failure to add must not hide it.
+fn as_it_is(py: Python<'_>, error: PyErr, added: PyResult<()>) -> PyErr {
+    answer(py, added).err().unwrap_or(error)
 }
 
 /// The exception that leaves a `__next__` of ours: `RuntimeError` in place of a `StopIteration` of the code of a source or of `xp`,

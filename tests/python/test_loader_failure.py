@@ -403,6 +403,39 @@ class TestExceptionsOfShards:
             assert how == "returns no data" or (caught.value is gone and str(gone) == "[Errno 5] disk gone")
             assert caught.value.__notes__ == [f"shard {fails}"]
 
+    def test_of_the_same_exception_tell_the_last_shard(self):
+        gone = OSError("disk gone")
+        gone.add_note("of the source")
+        gone.add_note("shard of glass")
+
+        def opened(number: int) -> pa.Table:
+            if number == fails:
+                raise gone
+            return numbered(5)
+
+        for fails in (1, 2, 0):
+            loader = ad.Loader(sources=[functools.partial(opened, number) for number in range(3)], batch_size=5)
+            with pytest.raises(OSError, match="disk gone"):
+                list(loader)
+            assert gone.__notes__ == ["of the source", "shard of glass", f"shard {fails}"]
+
+    @pytest.mark.parametrize("notes", [(), "shard 1", None, 5])
+    def test_that_take_no_note_are_raised_all_the_same(self, notes: object):
+        class GoneError(Exception):
+            pass
+
+        gone = GoneError("disk gone")
+        gone.__notes__ = notes
+
+        def opened() -> pa.Table:
+            raise gone
+
+        for sources in ([opened, numbered(5)], [numbered(5), opened]):
+            with pytest.raises(GoneError) as caught:
+                list(ad.Loader(sources=sources, batch_size=5))
+            assert caught.value is gone
+            assert gone.__notes__ == notes
+
     def test_of_one_source_have_no_note(self):
         gone = OSError("disk gone")
 
