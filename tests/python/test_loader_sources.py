@@ -1,6 +1,7 @@
 """The items of `sources=`: which are shards, what an error calls them, and how often their rows are counted."""
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import arrow_dlpack as ad
@@ -79,6 +80,23 @@ class TestCounts:
         other.load_state_dict(states[0])
         assert other.state_dict() == states[0]
         assert [rows_of(batch) for batch in other] == [rows_of(batch) for batch in iterator]
+
+    def test_are_asked_once_by_each_call(self):
+        sources = [Counted(10) for _ in range(20)]
+
+        def asked(call: Callable[[], object]) -> int:
+            before = Counted.asked
+            call()
+            return Counted.asked - before
+
+        # For the warning of lanes without rows.
+        assert asked(lambda: ad.Loader(sources=sources, batch_size=10, lanes=2)) == 20
+        assert asked(lambda: ad.Loader(sources=sources, batch_size=10)) == 0
+        loader = ad.Loader(sources=sources, batch_size=10, lanes=2)
+        iterators = []
+        assert asked(lambda: len(loader)) == asked(lambda: iterators.append(iter(loader))) == 20
+        alone = ad.Loader(Counted(10), batch_size=5)
+        assert asked(lambda: len(alone)) == asked(lambda: iterators.append(iter(alone))) == 1
 
     def test_follow_a_list_that_grows_between_epochs(self):
         batches = [numbered(10)]

@@ -29,7 +29,7 @@ pub(super) use exit::{close_all, forget_ended};
 pub use iterator::LoaderIterator;
 use keywords::random_seed;
 use progress::Progress;
-use sources::{Sources, total};
+use sources::Sources;
 
 use super::categories::CategoryKeywords;
 use super::counts::{self, count, word};
@@ -39,7 +39,9 @@ use super::options::{ElementKeywords, Legacy};
 use super::selection::Columns;
 use super::sources::{Known, name_of};
 use crate::cuda::allocate_from;
-use crate::loader::{Batches, Hashes, KnownState, LoadOptions, Place, Sharding, Shuffle, Terms, check_device};
+use crate::loader::{
+    Batches, Hashes, KnownState, LoadOptions, Place, Sharding, Shuffle, SourceState, Terms, check_device,
+};
 
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(categories_of::categories, module)?)?;
@@ -175,14 +177,15 @@ impl Loader {
         let (buffer, bytes) = (NonZero::new(self.shuffle_buffer), self.shuffle_bytes);
         load.shuffle = buffer.zip(next.seed).map(|(buffer, seed)| Shuffle { bytes, ..Shuffle::new(buffer, seed) });
         load.shuffle_shards = next.seed.filter(|_| self.shuffle_shards);
-        let shards = self.sources.shards(py)?;
+        let counted = self.sources.counted(py)?;
+        let shards = self.sources.shards(&counted);
         let first = shards.first(&load, &next.place)?;
         let opened = self.sources.open(py, first, &|unread| {
-            self.terms_of(py, unread.field, next.resumed.as_ref())?;
+            self.terms_of(counted.clone(), unread.field, next.resumed.as_ref())?;
             Ok(Batches::check(unread.field, &self.conversion.clone().index(unread.index), &load)?)
         })?;
         let conversion = self.conversion.clone().index(opened.index);
-        let terms = self.terms_of(py, opened.stream.field(), next.resumed.as_ref())?;
+        let terms = self.terms_of(counted, opened.stream.field(), next.resumed.as_ref())?;
         let tell = opened.teller();
         let conversion_hash = Batches::conversion_hash(opened.stream.field(), &conversion)?;
         let mut hashes = Hashes { conversion: Some(conversion_hash), digests: BTreeMap::new() };
@@ -216,9 +219,10 @@ impl Loader {
 
     /// The number of batches of an epoch, where the source tells its rows.
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
-        match self.sources.rows(py)? {
+        let counted = self.sources.counted(py)?;
+        match counted.rows {
             Some(_) if self.sources.is_list() => {
-                Ok(self.sources.shards(py)?.rounds(&self.load, &self.progress.first_place())?)
+                Ok(self.sources.shards(&counted).rounds(&self.load, &self.progress.first_place())?)
             }
             Some(rows) => Ok(self.load.sharding.batches(rows)),
             None => {
@@ -388,13 +392,13 @@ impl Loader {
         Terms::new(self.shuffle_buffer, self.shuffle_shards)
     }
 
-    /// What a state has to fit, with a source of this type.
+    /// What a state has to fit, with a source of this type and these counts.
     ///
     /// # Errors
     /// Where the options name other columns, or the epoch is that of a state of another source.
-    fn terms_of(&self, py: Python<'_>, field: &FieldRef, resumed: Option<&Terms>) -> PyResult<Terms> {
+    fn terms_of(&self, counted: SourceState, field: &FieldRef, resumed: Option<&Terms>) -> PyResult<Terms> {
         self.conversion.check_columns(&*self.conversion.type_at_paths(field)?)?;
-        let mut terms = self.terms(py)?;
+        let mut terms = Terms { source: counted, ..self.terms_alone() };
         if let DataType::Struct(fields) = field.data_type() {
             terms.source.columns = Some(fields.iter().map(|field| field.name().clone()).collect());
         }
@@ -406,13 +410,7 @@ impl Loader {
 
     /// What a state has to fit, as far as the source tells it without being opened.
     fn terms(&self, py: Python<'_>) -> PyResult<Terms> {
-        let mut terms = self.terms_alone();
-        terms.source.shards = self.sources.shard_rows(py)?;
-        terms.source.rows = match &terms.source.shards {
-            Some(rows) => total(rows),
-            None => self.sources.rows(py)?,
-        };
-        Ok(terms)
+        Ok(Terms { source: self.sources.counted(py)?, ..self.terms_alone() })
     }
 
     /// As [`terms`](Self::terms), but of an epoch that has begun those that it began with: to count the rows of thousands of shards

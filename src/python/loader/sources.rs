@@ -10,7 +10,7 @@ use pyo3::types::{PyList, PyTuple};
 
 use super::source::LoaderSource;
 use crate::error::{Counted, Error, ErrorKind};
-use crate::loader::Shards;
+use crate::loader::{Shards, SourceState};
 use crate::python::arrow_input::Refuses;
 use crate::python::attach::attached;
 use crate::python::counts::count;
@@ -98,15 +98,12 @@ impl Sources {
         opened.map_err(|error| if self.len() > 1 { of_shard(py, error, shard) } else { error })
     }
 
-    /// The shards, which are opened on the threads that read them.
-    ///
-    /// # Errors
-    /// As [`LoaderSource::rows`].
-    pub(super) fn shards(&self, py: Python<'_>) -> PyResult<Shards> {
+    /// The shards of these [counts](Self::counted), which are opened on the threads that read them.
+    pub(super) fn shards(&self, counted: &SourceState) -> Shards {
         // One source is opened once, by iter(). The iteration does not hold it, so that a cycle through it can be collected.
-        let Some(rows) = self.shard_rows(py)? else { return Ok(Shards::of_stream(None)) };
+        let Some(rows) = counted.shards.clone() else { return Shards::of_stream(None) };
         let shards = self.shards.clone();
-        Ok(Shards::new(rows, move |shard| {
+        Shards::new(rows, move |shard| {
             let open = |py: Python<'_>| {
                 let shard = shards.get(shard).ok_or_else(|| Error::internal("there is no such shard"))?;
                 let opened = shard.source.open(py, &|_| Ok(())).map_err(|error| raised(py, error))?;
@@ -114,7 +111,7 @@ impl Sources {
             };
             let gone = || Error::new(ErrorKind::Producer, "the interpreter is going down, and no shard can be opened");
             attached(open).unwrap_or_else(|| Err(gone()))
-        }))
+        })
     }
 
     /// What is known of the columns, as [`LoaderSource::columns`].
@@ -122,21 +119,13 @@ impl Sources {
         self.get(0)?.source.columns(py)
     }
 
-    /// How many rows there are, if that is known.
+    /// How many rows there are, and each shard has, as far as that is known. Asks each source once.
     ///
     /// # Errors
     /// As [`LoaderSource::rows`].
-    pub(super) fn rows(&self, py: Python<'_>) -> PyResult<Option<usize>> {
-        let rows = self.shards.iter().map(|shard| shard.rows(py)).collect::<PyResult<Vec<_>>>()?;
-        Ok(total(&rows))
-    }
-
-    /// How many rows each shard has, if that is known; `None` for one source.
-    ///
-    /// # Errors
-    /// As [`LoaderSource::rows`].
-    pub(super) fn shard_rows(&self, py: Python<'_>) -> PyResult<Option<Vec<Option<usize>>>> {
-        self.items.as_ref().map(|_| self.shards.iter().map(|shard| shard.rows(py)).collect()).transpose()
+    pub(super) fn counted(&self, py: Python<'_>) -> PyResult<SourceState> {
+        let shards = self.shards.iter().map(|shard| shard.rows(py)).collect::<PyResult<Vec<_>>>()?;
+        Ok(SourceState { columns: None, rows: total(&shards), shards: self.is_list().then_some(shards) })
     }
 
     /// Warns of a query, as [`LoaderSource::warn_of_query`].
@@ -149,7 +138,7 @@ impl Sources {
     /// # Errors
     /// As [`LoaderSource::rows`]; the warning, if the filters make it an error.
     pub(super) fn warn_of_lanes(&self, py: Python<'_>, lanes: usize) -> PyResult<()> {
-        let rows = if lanes > 1 { self.rows(py)? } else { None };
+        let rows = if lanes > 1 { self.counted(py)?.rows } else { None };
         let Some(rows) = rows.filter(|rows| (1..lanes).contains(rows)) else { return Ok(()) };
         let few = if rows == 1 { "1 row is".to_owned() } else { format!("{rows} rows are") };
         let message = format!(
@@ -207,7 +196,7 @@ impl Sources {
 }
 
 /// The sum of numbers of rows; `None` if one is not known.
-pub(super) fn total(rows: &[Option<usize>]) -> Option<usize> {
+fn total(rows: &[Option<usize>]) -> Option<usize> {
     rows.iter().try_fold(0_usize, |all, rows| all.checked_add((*rows)?))
 }
 
