@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import copy
 import importlib
 import os
 from collections.abc import Iterator, Mapping
@@ -84,9 +82,8 @@ class LoaderDataset:
     def _refuse_spent(self) -> None:
         """Raises ValueError for a source that can be read once, and was: another Loader would find no rows in it."""
         for loader in (self._loader, self._worker and self._worker.loader):
-            # A TypeError is that of a source that can be read once, and was not yet.
-            with contextlib.suppress(TypeError):
-                copy.copy(loader)
+            if loader is not None:
+                loader._refuse_spent()
 
     def _ranks_now(self) -> tuple[int, int]:
         if self._ranks is not None:

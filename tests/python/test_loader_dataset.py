@@ -10,6 +10,7 @@ import os
 import pickle
 import signal
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -373,6 +374,17 @@ class TestWrongEpochsAndStates:
             assert data.state_dict() == good
         data.load_state_dict(good)
         assert [rows(batch) for batch in data] == expected(0)[1::2]
+
+    def test_a_pickle_makes_no_other_loader(self, torch):
+        from arrow_dlpack.torch import LoaderDataset
+
+        with pytest.warns(UserWarning, match="3 rows are too few for 4 lanes"):
+            data = LoaderDataset(sources=[numbered(3)], lanes=4, batch_size=1)
+        assert list(data) == []
+        with warnings.catch_warnings():
+            # The warning of fewer rows than lanes would be an error.
+            warnings.simplefilter("error", UserWarning)
+            assert pickle.dumps(data)
 
     def test_a_source_that_was_read_once_is_not_read_again(self, torch):
         from arrow_dlpack.torch import LoaderDataset

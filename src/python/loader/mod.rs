@@ -321,6 +321,11 @@ impl Loader {
         cls.py().import("types")?.getattr("GenericAlias")?.call1((cls, batch))
     }
 
+    /// Raises ValueError for a source that can be read once, and was: another loader of it would find no rows.
+    fn _refuse_spent(&self, py: Python<'_>) -> PyResult<()> {
+        self.sources.unread(py).map(drop)
+    }
+
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         self.sources.traverse(&visit)?;
         visit.call(&self.nulls)?;
