@@ -204,8 +204,7 @@ impl Batches {
             [_] => None,
             lanes => {
                 let rows = lanes.iter().map(|lane| lane.rows().unwrap_or_default()).collect::<Vec<_>>();
-                let (own, left_out) = place.rounds(&rows, &load.sharding);
-                Some(if place.is_beyond(&rows, known.batch_size) { (0, left_out) } else { (own, left_out) })
+                Some(place.rounds_left(&rows, known.batch_size, &load.sharding))
             }
         };
         let period = load.sharding.period(lanes.len());

@@ -107,10 +107,40 @@ impl Place {
         (sharding.own_of(batches), left.iter().enumerate().map(over).fold(0, usize::saturating_add))
     }
 
-    /// Returns whether more batches of `batch_size` rows were counted than lanes of these numbers of rows have: a worker that made its
-    /// rank's last batch counts those that the other workers have no more.
-    pub(super) fn is_beyond(&self, rows: &[usize], batch_size: usize) -> bool {
-        rows.iter().zip(&self.taken).any(|(rows, taken)| *taken >= rows.saturating_add(batch_size))
+    /// As [`rounds`](Self::rounds), where the last round was of batches of `batch_size` rows.
+    pub(super) fn rounds_left(&self, rows: &[usize], batch_size: usize, sharding: &Sharding) -> (usize, usize) {
+        match self.end_before(rows, batch_size, sharding) {
+            Some(end) => (0, end.left(rows)),
+            None => self.rounds(rows, sharding),
+        }
+    }
+
+    /// Returns the end of the epoch, if this place is after it: a worker that made its rank's last batch counts a whole round, and so
+    /// batches that the other workers have no more. `batch_size`: the rows that each of them was counted with.
+    fn end_before(&self, rows: &[usize], batch_size: usize, sharding: &Sharding) -> Option<Self> {
+        let lanes = self.taken.len();
+        // The batches of the round after those of the first worker, from the last one back.
+        let others = sharding.stride().saturating_sub(sharding.world_size()).min(lanes);
+        let lane_of = |back: usize| (self.next_lane + lanes - back) % lanes;
+        let is_none = |back: &usize| {
+            let (rows, taken) = (rows.get(lane_of(*back)), self.taken.get(lane_of(*back)));
+            rows.zip(taken).is_some_and(|(rows, taken)| *taken >= rows.saturating_add(batch_size))
+        };
+        let none = (1..=others).rev().find(is_none)?;
+        // An incomplete round of ranks is dropped.
+        let none = none.div_ceil(sharding.world_size().max(1)).saturating_mul(sharding.world_size()).min(lanes);
+        let mut end = self.clone();
+        for back in 1..=none {
+            end.taken.get_mut(lane_of(back)).into_iter().for_each(|taken| *taken = taken.saturating_sub(batch_size));
+        }
+        end.next_lane = lane_of(none);
+        Some(end)
+    }
+
+    /// Returns how many rows of lanes with these numbers of rows were not taken.
+    fn left(&self, rows: &[usize]) -> usize {
+        let left = rows.iter().zip(&self.taken).map(|(rows, taken)| rows.saturating_sub(*taken));
+        left.fold(0, usize::saturating_add)
     }
 
     /// Returns how many of a lane's first rows every rank has read after this number of rounds, with a shuffle buffer of
@@ -193,6 +223,36 @@ mod tests {
             let sharding = Sharding::new(size, drop_last, 0, world).unwrap();
             prop_assert_eq!(place.rounds(&rows, &sharding), (rounds, all - given));
         }
+    }
+
+    proptest! {
+        #[test]
+        fn each_worker_goes_on_to_the_end_of_the_epoch(
+            (workers, world, per_worker) in (1_usize..4, 1_usize..4, 1_usize..3),
+            lanes in proptest::collection::vec((0_usize..30, 0_usize..9), 18),
+            next in 0_usize..18,
+            size in 1_usize..9,
+        ) {
+            let lanes = lanes.into_iter().take(workers * world * per_worker);
+            let (rows, taken): (Vec<usize>, Vec<usize>) = lanes.unzip();
+            let place = Place::after(0, taken.clone(), next % taken.len()).unwrap();
+            for worker in 0..workers {
+                let sharding = Sharding::new(size, false, 0, world).unwrap().for_worker(worker, workers).unwrap();
+                let (rounds, left_out) = place.rounds(&rows, &sharding);
+                for made in 1..=rounds {
+                    let left = place.after_rounds(made, &sharding).rounds_left(&rows, size, &sharding);
+                    prop_assert_eq!(left, (rounds - made, left_out));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_lane_that_ended_in_a_larger_batch_does_not_end_the_epoch() {
+        // A batch of 4 of lane 0, which had 3 rows, and one of 1 of lane 1.
+        let place = Place::after(0, vec![4, 1, 0], 2).unwrap();
+        let sharding = Sharding::new(1, false, 0, 1).unwrap();
+        assert_eq!(place.rounds_left(&[3, 3, 3], 1, &sharding), (1, 4));
     }
 
     #[test]

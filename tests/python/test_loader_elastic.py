@@ -117,6 +117,25 @@ class TestLanes:
             self.lanes_of(0, 64, 1)
 
 
+def test_a_lane_that_ended_before_the_batch_size_was_changed_does_not_end_the_epoch():
+    def restored_from(state: dict | None, batch_size: int) -> ad.Loader:
+        loader = ad.Loader(sources=[(numbered(9), 9)], lanes=3, batch_size=batch_size)
+        if state is not None:
+            loader.load_state_dict(state)
+        return loader
+
+    # A batch of the 3 rows of lane 0, which counts 4.
+    first = restored_from(None, 4)
+    assert rows_of(next(iter(first))) == [0, 1, 2]
+    second = restored_from(first.state_dict(), 1)
+    iterator = iter(second)
+    assert rows_of(next(iterator)) == [3]
+    state = second.state_dict()
+    third = restored_from(state, 1)
+    assert [rows_of(batch) for batch in third] == [rows_of(batch) for batch in iterator] == [[6]]
+    assert third.left_out == second.left_out == 4
+
+
 def test_a_state_of_the_first_version_goes_on():
     state = {
         "version": 1, "seed": 3, "epoch": 2, "batches": 2, "batch_size": 4, "shuffle_buffer": 9,
