@@ -3,6 +3,7 @@
 
 mod batch;
 mod byte_budget;
+mod checks;
 #[cfg(feature = "python")]
 mod conversion_hashes;
 mod draws;
@@ -41,6 +42,7 @@ use std::time::Duration;
 use arrow_schema::FieldRef;
 pub use batch::{Batch, Next};
 use byte_budget::ByteBudget;
+use checks::{Checks, OwnRows};
 use groups::{CopyNote, Groups};
 use inline::Inline;
 pub use options::{LoadOptions, Shuffle};
@@ -52,7 +54,7 @@ pub(crate) use read_log::ReadLog;
 use readers::Readers;
 pub use sharding::Sharding;
 pub use shards::Shards;
-use source_rows::{Checks, SourceRows};
+use source_rows::SourceRows;
 #[cfg(feature = "python")]
 pub(crate) use state::{Hashes, STATE_VERSION, SourceState, State, Terms};
 pub use statistics::{Statistic, Statistics};
@@ -94,6 +96,8 @@ pub(crate) struct KnownState {
     pub(crate) batch_size: usize,
     /// The rows of a source of one shard that does not tell them, if they are known.
     pub(crate) rows: Option<usize>,
+    /// The rows that a source of one shard had when the state was taken, if they are known.
+    pub(crate) had: Option<usize>,
     /// The digests of the shards.
     pub(crate) digests: BTreeMap<usize, Digest>,
     /// Whether all shards that have a digest are read again.
@@ -103,7 +107,7 @@ pub(crate) struct KnownState {
 impl KnownState {
     /// Nothing.
     fn nothing() -> Self {
-        Self { batch_size: usize::MAX, rows: None, digests: BTreeMap::new(), all: false }
+        Self { batch_size: usize::MAX, rows: None, had: None, digests: BTreeMap::new(), all: false }
     }
 }
 
@@ -210,7 +214,7 @@ impl Batches {
         let period = load.sharding.period(lanes.len());
         let readers = if load.prefetch == 0 { 1 } else { load.readers.clamp(1, period) };
         let log = ReadLog::new(lanes.clone(), readers);
-        let checks = Checks { log: log.clone(), expected: known.digests.clone(), all: known.all };
+        let checks = Checks { log: log.clone(), expected: known.digests.clone(), all: known.all, had: known.had };
         let budget = ByteBudget::new(load.shuffle.and_then(|shuffle| shuffle.bytes));
         let mut opened = Some((first, stream));
         let producer = |reader: usize| {
@@ -220,8 +224,17 @@ impl Batches {
                 let batch = turn.saturating_mul(load.sharding.stride()).saturating_add(load.sharding.first());
                 let (number, taken) = place.batch(batch, 0);
                 let lane = lanes.get(number).cloned().unwrap_or_default();
-                checks.check_cover(&lane, taken, known.batch_size)?;
-                let resumed = Resumed { taken, batch_size: known.batch_size, rows: lane.rows().or(known.rows) };
+                let own = match known.all {
+                    true => OwnRows::new((number, lanes.len()), taken, known.batch_size, load),
+                    false => OwnRows::default(),
+                };
+                // Of other lanes after the rows that were taken.
+                if lane.is_cut_known() {
+                    checks.check_cover(&lane, &own)?;
+                }
+                let goes_on = rounds.is_none_or(|(rounds, _)| turn < rounds);
+                let (batch_size, told) = (known.batch_size, lane.rows().or(known.rows));
+                let resumed = Resumed { taken, batch_size, rows: told, own, goes_on };
                 let (shards, is_inline) = (shards.clone(), load.prefetch == 0);
                 let lane = (number, lane);
                 let mut feed =

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::batch::Batch;
 use super::byte_budget::ByteBudget;
+use super::checks::OwnRows;
 use super::draws::Draws;
 use super::groups::Groups;
 use super::kept_memory::MemoryUse;
@@ -83,6 +84,10 @@ pub(super) struct Resumed {
     pub(super) batch_size: usize,
     /// The rows of the lane, if they are known.
     pub(super) rows: Option<usize>,
+    /// Those of the taken rows that the state must have hashes of.
+    pub(super) own: OwnRows,
+    /// Whether the lane has a further batch.
+    pub(super) goes_on: bool,
 }
 
 impl LaneRows {
@@ -121,11 +126,22 @@ impl LaneRows {
         }
         // A last batch that was not full counts as full.
         if self.position.saturating_add(resumed.batch_size) > resumed.taken {
-            return Ok(());
+            return self.feed.check_cover(&resumed.own);
         }
         let (taken, found) = (resumed.taken, self.position);
         let reason = format!("the state is after row {taken} of an epoch, and the source has {found}");
         Err(Error::argument(reason).remedy_is("load the state into a loader of the source that it was taken from"))
+    }
+
+    /// Compares the rows that a state took of a lane without a further batch, if all are compared.
+    fn verify(&mut self, groups: &mut Groups) -> Result<()> {
+        if !self.feed.compares_all() {
+            return Ok(());
+        }
+        let Some(resumed) = self.resumed.take_if(|resumed| !resumed.goes_on) else { return Ok(()) };
+        let buffer = self.shuffle.as_ref().map_or(0, ShuffleBuffer::most);
+        self.feed.skip(resumed.taken.saturating_add(buffer), groups)?;
+        self.feed.check_cover(&resumed.own)
     }
 
     fn take(&mut self, count: usize, groups: &mut Groups, slot: &mut Slot) -> Result<usize> {
@@ -197,6 +213,10 @@ impl Producer {
         }
         if self.stop.is_asked() {
             return Ok(None);
+        }
+        // Before the first batch.
+        if self.round == self.turns.reader {
+            self.lanes.values_mut().try_for_each(|lane| lane.verify(&mut self.groups))?;
         }
         if let Some((rounds, left_out)) = self.rounds
             && self.round >= rounds

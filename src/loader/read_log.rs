@@ -54,6 +54,11 @@ impl ReadLog {
         ShardLog { log: self.clone(), lane, shard }
     }
 
+    /// Returns a lane, with the rows of its shards that were read to their ends.
+    pub(super) fn lane(&self, lane: usize) -> Option<ShardLane> {
+        self.lock().lanes.get(lane).cloned()
+    }
+
     /// Returns the digest of each shard, of the sampled rows among the first ones of each lane. `rows` returns how many of a
     /// lane's rows that is.
     #[cfg_attr(not(feature = "python"), allow(dead_code, reason = "states are taken in Python alone"))]
@@ -61,7 +66,7 @@ impl ReadLog {
         let read = self.lock();
         let mut digests: BTreeMap<usize, Digest> = BTreeMap::new();
         for (number, lane) in read.lanes.iter().enumerate() {
-            for (shard, end) in lane.first(rows(number).unwrap_or(0)) {
+            for (shard, end, _) in lane.first(rows(number).unwrap_or(0)) {
                 let sampled = read.rows.get(&(number, shard)).map_or(&[][..], Vec::as_slice);
                 let samples = sampled.partition_point(|(row, _)| *row < end);
                 let Some((_, digest)) = samples.checked_sub(1).and_then(|last| sampled.get(last)) else { continue };
@@ -105,6 +110,13 @@ impl ShardLog {
     /// Forgets the digests of an earlier reading.
     pub(super) fn begin(&self) {
         self.log.lock().rows.insert((self.lane, self.shard), Vec::new());
+    }
+
+    /// Notes how many rows the shard has, at its end.
+    pub(super) fn end(&self, rows: usize) {
+        if let Some(lane) = self.log.lock().lanes.get_mut(self.lane) {
+            lane.found(self.shard, rows);
+        }
     }
 
     /// Notes the digest after a sampled row.

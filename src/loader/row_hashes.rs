@@ -132,6 +132,7 @@ impl RowHashes {
     /// # Errors
     /// If the state has seen more rows.
     pub(super) fn end(&self, rows: usize) -> Result<()> {
+        self.log.end(rows);
         match self.expected {
             Some(expected) if expected.samples > self.digest.samples => {
                 let reason = format!("the source has {}, and had more when the state was taken", Counted(rows, "row"));

@@ -119,12 +119,26 @@ impl Sharding {
 
     /// Returns the number of lanes that a worker has batches of: they take turns.
     pub(super) fn period(&self, lanes: usize) -> usize {
-        let (mut one, mut other) = (lanes, self.stride());
-        while other > 0 {
-            (one, other) = (other, one % other);
+        lanes.checked_div(common_divisor(lanes, self.stride())).unwrap_or(1).max(1)
+    }
+
+    /// Returns how many ranks have batches of a lane: they take turns.
+    pub(super) fn ranks_of_lane(&self, lanes: usize) -> usize {
+        self.world_size.checked_div(common_divisor(lanes, self.world_size)).unwrap_or(1).max(1)
+    }
+
+    /// Returns the first batch of a lane that is this rank's, if it is among so many.
+    pub(super) fn first_in_lane(&self, (lane, lanes): (usize, usize), batches: usize) -> Option<usize> {
+        let step = lanes.checked_rem(self.world_size)?;
+        let mut rank = lane.checked_rem(self.world_size)?;
+        for batch in 0..batches {
+            if rank == self.rank {
+                return Some(batch);
+            }
+            let left = self.world_size - step;
+            rank = if rank >= left { rank - left } else { rank + step };
         }
-        // `one` is their greatest common divisor.
-        lanes.checked_div(one).unwrap_or(1).max(1)
+        None
     }
 
     /// Returns the number of batches that each rank gets of this number of rows.
@@ -145,6 +159,14 @@ impl Sharding {
     pub(super) fn round_rows(&self) -> usize {
         self.batch_size.saturating_mul(self.world_size)
     }
+}
+
+/// Returns the greatest common divisor.
+fn common_divisor(mut one: usize, mut other: usize) -> usize {
+    while other > 0 {
+        (one, other) = (other, one % other);
+    }
+    one
 }
 
 #[cfg(test)]

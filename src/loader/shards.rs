@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::draws::Draws;
@@ -185,13 +186,27 @@ impl ShardLane {
         self.parts.iter().try_fold(0_usize, |all, part| all.checked_add(part.rows?))
     }
 
-    /// Returns the shards of its first `rows` rows, each with the number of the row before which they end in it.
-    pub(super) fn first(&self, rows: usize) -> impl Iterator<Item = (usize, usize)> {
-        self.parts.iter().scan(rows, |left, part| {
-            let rows = (*left > 0).then(|| part.rows.unwrap_or(usize::MAX).min(*left))?;
-            *left -= rows;
-            Some((part.shard, part.skip.saturating_add(rows)))
+    /// Returns the shards of its first `rows` rows, each with the number of the row before which they end in it, and with the rows of
+    /// the lane that they are.
+    pub(super) fn first(&self, rows: usize) -> impl Iterator<Item = (usize, usize, Range<usize>)> {
+        self.parts.iter().scan(0, move |start, part| {
+            let left = rows.checked_sub(*start).filter(|left| *left > 0)?;
+            let of_part = part.rows.unwrap_or(usize::MAX).min(left);
+            let in_lane = *start..*start + of_part;
+            *start = in_lane.end;
+            Some((part.shard, part.skip.saturating_add(of_part), in_lane))
         })
+    }
+
+    /// Returns whether it is known where each of its shards begins.
+    pub(super) fn is_cut_known(&self) -> bool {
+        self.parts.iter().rev().skip(1).all(|part| part.rows.is_some())
+    }
+
+    /// Notes how many rows a shard has that did not tell it.
+    pub(super) fn found(&mut self, shard: usize, rows: usize) {
+        let is_unknown = |part: &&mut ShardPart| part.shard == shard && part.rows.is_none();
+        self.parts.iter_mut().filter(is_unknown).for_each(|part| part.rows = Some(rows));
     }
 }
 

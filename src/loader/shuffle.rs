@@ -70,6 +70,11 @@ impl ShuffleBuffer {
         Ok(Self { draws, most, waiting, filled, ring, segments, shift, picks, rest, came, scratch, budget })
     }
 
+    /// Returns the most rows in the buffer.
+    pub(super) fn most(&self) -> usize {
+        self.most
+    }
+
     /// Appends the next `count` rows, or all that are left, to the slot; returns their number.
     pub(super) fn take(
         &mut self,

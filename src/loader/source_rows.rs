@@ -1,17 +1,16 @@
 //! Reads the rows of a lane, one array of one shard at a time.
 
-use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_schema::FieldRef;
 
+use super::checks::{Checks, OwnRows};
 use super::groups::{GroupChunk, Groups};
 use super::kept_rows::KeptArray;
 use super::prefetch::Stop;
-use super::read_log::{Digest, ReadLog};
-use super::row_hashes::{RowHashes, samples_among};
+use super::row_hashes::RowHashes;
 use super::shards::{ShardLane, ShardPart, Shards};
 use super::slot::{Ring, Slot};
 use crate::arrow::{DeviceArray, DeviceArrayStream, difference};
@@ -41,40 +40,6 @@ pub(super) struct SourceRows {
     stop: Stop,
     /// The check for signals, if the thread that asks for batches makes them.
     interrupts: Option<Interrupts>,
-}
-
-/// What the rows are compared with.
-#[derive(Clone, Debug)]
-pub(super) struct Checks {
-    pub(super) log: ReadLog,
-    /// The digests of a state, by shard.
-    pub(super) expected: BTreeMap<usize, Digest>,
-    /// Whether shards with such a digest are read again, even if none of their rows is needed.
-    pub(super) all: bool,
-}
-
-impl Checks {
-    /// Refuses a state that has no hashes of rows that it took of this lane, if all must be compared: a state has those of the lanes
-    /// that its rank has read. `batch_size`: rows of a full batch of the loader that took them.
-    ///
-    /// # Errors
-    /// If there are such rows.
-    pub(super) fn check_cover(&self, lane: &ShardLane, taken: usize, batch_size: usize) -> Result<()> {
-        if !self.all {
-            return Ok(());
-        }
-        // Of the last batch, which may not have been full, one row was read for certain.
-        let read = taken.saturating_sub(batch_size.saturating_sub(1));
-        let known = |shard| self.expected.get(&shard).map_or(0, |digest| digest.samples);
-        let Some((shard, _)) = lane.first(read).find(|(shard, end)| known(*shard) < samples_among(*end)) else {
-            return Ok(());
-        };
-        let reason = format!(
-            "the state has no hashes of rows that were taken of shard {shard}, so it cannot be verified: a state has those of \
-             the lanes that its rank has read"
-        );
-        Err(Error::argument(reason).remedy_is(Remedy::from("load the state of this rank").or(Remedy::NotVerified)))
-    }
 }
 
 /// The part that is read.
@@ -136,6 +101,19 @@ impl SourceRows {
         // Shards without rows may follow.
         let is_last = self.parts.parts.iter().all(|part| part.rows == Some(0));
         if is_read && is_last { self.at_hand(groups).map(drop) } else { Ok(()) }
+    }
+
+    /// Returns whether all rows that a state has hashes of are compared.
+    pub(super) fn compares_all(&self) -> bool {
+        self.checks.all
+    }
+
+    /// As [`Checks::check_cover`], after the rows that the state took: by then it is known where the shards end that do not tell it.
+    pub(super) fn check_cover(&self, own: &OwnRows) -> Result<()> {
+        if !self.checks.all {
+            return Ok(());
+        }
+        self.checks.log.lane(self.lane).map_or(Ok(()), |lane| self.checks.check_cover(&lane, own))
     }
 
     /// The rows that were passed.
@@ -215,7 +193,10 @@ impl SourceRows {
                         let found = open.row.to_string();
                         return Err(self.lies(&found));
                     }
-                    let ended = open.hashes.end(open.row);
+                    let mut ended = open.hashes.end(open.row);
+                    if self.shards.len() == 1 {
+                        ended = ended.and_then(|()| self.checks.check_rows(open.row));
+                    }
                     let shard = open.part.shard;
                     self.open = None;
                     ended.map_err(|error| self.shards.name(error, shard))?;

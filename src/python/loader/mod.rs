@@ -185,7 +185,9 @@ impl Loader {
             Ok(Batches::check(unread.field, &self.conversion.clone().index(unread.index), &load)?)
         })?;
         let conversion = self.conversion.clone().index(opened.index);
-        let terms = self.terms_of(counted, opened.stream.field(), next.resumed.as_ref())?;
+        let mut terms = self.terms_of(counted, opened.stream.field(), next.resumed.as_ref())?;
+        // Of a source that tells its rows, these were compared.
+        let had = next.resumed.as_ref().and_then(|resumed| resumed.source.rows).filter(|_| terms.source.rows.is_none());
         let tell = opened.teller();
         let conversion_hash = Batches::conversion_hash(opened.stream.field(), &conversion)?;
         let mut hashes = Hashes { conversion: Some(conversion_hash), digests: BTreeMap::new() };
@@ -196,6 +198,7 @@ impl Loader {
         let known = KnownState {
             batch_size: next.batch_size,
             rows: terms.source.rows,
+            had,
             digests: hashes.digests.clone(),
             all: self.verifies_all,
         };
@@ -212,6 +215,8 @@ impl Loader {
             py.detach(|| batches.close());
             return Err(too_late());
         }
+        // For the states of an epoch that goes on with one, if the source does not tell it itself.
+        terms.source.rows = terms.source.rows.or(had);
         let run = self.progress.begin(next, terms.source, hashes, batches.log().clone());
         let xp = self.xp.as_ref().map(|xp| xp.clone_ref(py));
         Ok(LoaderIterator::new(py, batches, &self.conversion.selection, xp, self.progress.clone(), run))
@@ -271,8 +276,8 @@ impl Loader {
     /// Returns a dict that is equal for all ranks that read the same source with the same options and are in step.
     ///
     /// It has the options that determine the order, the columns, the number of rows, and hashes of the rows that
-    /// were read: of the epoch that has just ended, or of the current one. With lanes, a rank has the `hashes` of
-    /// its own shards: compare those that two ranks have in common.
+    /// were read: of the epoch that has just ended, or of the current one. A rank has the `hashes` of the shards that
+    /// it has opened: compare those of two ranks that are of the same shard and number of samples.
     fn fingerprint<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = keywords::to_dict(py, &self.progress.fingerprint(self.terms_now(py)?))?;
         dict.set_item("world_size", self.load.sharding.world_size())?;
