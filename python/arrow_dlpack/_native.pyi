@@ -804,8 +804,8 @@ class Loader(Generic[_BatchT_co]):
         """Returns a dict that is equal for all ranks that read the same source with the same options and are in step.
 
         It has the options that determine the order, the columns, the number of rows, and hashes of the rows that
-        were read: of the epoch that has just ended, or of the current one. With lanes, a rank has the `hashes` of
-        its own shards: compare those that two ranks have in common.
+        were read: of the epoch that has just ended, or of the current one. A rank has the `hashes` of the shards that
+        it has opened: compare those of two ranks that are of the same shard and number of samples.
         """
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
