@@ -130,12 +130,8 @@ fn not_read(object: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
     if !is_about_type {
         return error;
     }
-    let values = match object.hasattr("tolist") {
-        Ok(true) => "values.tolist()",
-        _ => "list(values)",
-    };
     let wrong = PyTypeError::new_err(format!(
-        "categories must be a list of strings, bytes or integers, or an Arrow array, not {}; pass {values}",
+        "categories must be a list of strings, bytes or integers, or an Arrow array, not {}; pass list(values)",
         name_of(object)
     ));
     wrong.set_cause(py, Some(error));
