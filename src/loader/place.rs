@@ -266,12 +266,4 @@ mod tests {
         let sharding = Sharding::new(usize::MAX, false, 0, usize::MAX).unwrap();
         assert_eq!(far.after_rounds(usize::MAX, &sharding).taken(), [usize::MAX]);
     }
-    #[test]
-    fn a_place_is_beyond_lanes_that_have_a_whole_batch_less() {
-        for (taken, is_beyond) in
-            [(vec![12, 3], true), (vec![11, 3], false), (vec![3, 12], true), (vec![11, 11], false)]
-        {
-            assert_eq!(Place::after(0, taken, 0).unwrap().is_beyond(&[10, 10], 2), is_beyond);
-        }
-    }
 }
