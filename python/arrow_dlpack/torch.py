@@ -81,7 +81,7 @@ class LoaderDataset:
 
     def _refuse_spent(self) -> None:
         """Raises ValueError for a source that can be read once, and was: another Loader would find no rows in it."""
-        for loader in (self._loader, self._worker and self._worker.loader):
+        for loader in (self._loader, None if self._worker is None else self._worker.loader):
             if loader is not None:
                 loader._refuse_spent()
 
