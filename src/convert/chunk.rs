@@ -4,10 +4,19 @@ use crate::arrow::{DeviceArray, Leaf, Mask};
 use crate::plan::ChunkSize;
 use crate::spec::{Element, MatrixSpec, Nulls, Spec};
 
-/// How many bytes may lie behind a buffer that nobody uses: Arrow recommends to pad buffers to this
-/// (<https://arrow.apache.org/docs/format/Columnar.html#buffer-alignment-and-padding>). A consumer that copies a tensor's whole span,
-/// as `torch.save` does, reads what lies between the columns, too: more could be other memory of the process.
+/// How many bytes Arrow recommends to pad buffers to
+/// (<https://arrow.apache.org/docs/format/Columnar.html#buffer-alignment-and-padding>).
 const PADDING: usize = 64;
+
+/// Less than this may lie between the columns of a view: the smallest page of any system, so that gaps share pages with columns.
+const PAGE: usize = 4096;
+
+/// Returns how many bytes behind a column of so many are of its own allocation, if nothing else tells: its padding, or what allocators round
+/// sizes up by, a quarter at most. A consumer that copies a tensor's whole span, as `torch.save` does, reads what lies between the
+/// columns, too, and more could be other memory of the process.
+fn slack(bytes: usize) -> usize {
+    (bytes / 4).clamp(PADDING - 1, PAGE - 1)
+}
 
 /// A chunk of a column: where its elements are, which are null, and what keeps both alive. On a device, which are null is known
 /// only where nulls are refused and the host has read it.
@@ -94,8 +103,10 @@ impl MatrixColumns<'_> {
         for column in columns {
             let (start, next) = (start_of(&before), start_of(&column));
             let step = next.checked_sub(start).filter(|step| step.is_multiple_of(size))?;
-            let gap = before.chunk.leaf.known_end(before.spec.element())..column.chunk.leaf.values.addr();
-            let is_held = gap.len() < PADDING || before.chunk.array.view().columns_hold(&gap, PADDING);
+            let (leaf, element) = (&before.chunk.leaf, before.spec.element());
+            let gap = leaf.known_end(element)..column.chunk.leaf.values.addr();
+            let own = slack(gap.start.saturating_sub(leaf.values.addr()));
+            let is_held = gap.len() <= own || before.chunk.array.view().columns_hold(&gap, PADDING);
             if step < self.rows.saturating_mul(size)
                 || !is_held
                 || *stride.get_or_insert(step) != step
@@ -112,14 +123,14 @@ impl MatrixColumns<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::PADDING;
+    use super::slack;
     use crate::alloc::{injected, page_size};
 
     #[test]
-    fn no_padding_has_a_page_of_its_own() {
+    fn no_gap_has_a_page_of_its_own() {
         for page in injected::SIZES.into_iter().chain([page_size()]) {
             for end in (0..2 * page).step_by(page / 16 - 1) {
-                let next = end + PADDING - 1;
+                let next = end + slack(usize::MAX);
                 assert!(end.next_multiple_of(page) + page > next, "{page} {end}");
             }
         }
