@@ -144,12 +144,12 @@ remedies! {
         "pass nulls=\"nan\", a value to fill them with, or nulls=\"keep\" for whatever lies there",
     }
     FillOrValidity {
-        "pass NullPolicy::Fill with a value, or NullPolicy::Keep and ask for the validity of the same data",
-        "pass a value to fill them with, or nulls=\"keep\" and ask for validity() of the same data",
+        "pass NullPolicy::Fill with a value, or NullPolicy::Keep and ask for the validity",
+        "pass a value to fill them with, or nulls=\"keep\" and ask for validity()",
     }
     NanFillOrValidity {
-        "pass NullPolicy::Nan, NullPolicy::Fill with a value, or NullPolicy::Keep and ask for the validity of the same data",
-        "pass nulls=\"nan\", a value to fill them with, or nulls=\"keep\" and ask for validity() of the same data",
+        "pass NullPolicy::Nan, NullPolicy::Fill with a value, or NullPolicy::Keep and ask for the validity",
+        "pass nulls=\"nan\", a value to fill them with, or nulls=\"keep\" and ask for validity()",
     }
     FloatOrFill {
         "pass DType::Float64, or NullPolicy::Fill with a value",

@@ -15,8 +15,8 @@ use super::answers::answer;
 use crate::callback;
 use crate::error::{Error, ErrorKind, Language};
 
-/// The end of a remedy that points to the validity of nulls, and what replaces it for a stream, which cannot be read again.
-const OF_THE_DATA: &str = " of the same data";
+/// The end of a remedy that points to the validity of nulls, and what follows it for a stream, which cannot be read again.
+const ASK: &str = "ask for validity()";
 const OF_A_TABLE: &str = ", both of a table that the stream is read into first";
 
 struct Exceptions {
@@ -163,11 +163,9 @@ pub(super) fn null_in_stream(source: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
             return Ok(());
         }
         let Some(remedy) = exception.getattr("remedy")?.extract::<Option<String>>()? else { return Ok(()) };
-        if let (Some(remedy), Some(text)) =
-            (remedy.strip_suffix(OF_THE_DATA), exception.to_string().strip_suffix(OF_THE_DATA))
-        {
+        if remedy.ends_with(ASK) {
             exception.setattr("remedy", format!("{remedy}{OF_A_TABLE}"))?;
-            exception.setattr("args", (format!("{text}{OF_A_TABLE}"),))?;
+            exception.setattr("args", (format!("{exception}{OF_A_TABLE}"),))?;
         }
         Ok(())
     };

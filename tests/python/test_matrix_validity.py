@@ -151,7 +151,6 @@ def test_bits_are_those_of_one_column(data: Any):
 
 class TestTheRemedyForNulls:
     ASK = "ask for validity()"
-    OF_THE_DATA = f"{ASK} of the same data"
 
     @pytest.mark.parametrize("values", [[1, None], [1.5, None]])
     def test_of_data_that_is_still_there_is_followed(self, values: list[Any]):
@@ -159,7 +158,7 @@ class TestTheRemedyForNulls:
         for convert in (ad.to_tensor, ad.to_tensors):
             with pytest.raises(ad.NullError) as caught:
                 convert(batch)
-            assert caught.value.remedy.endswith(self.OF_THE_DATA)
+            assert caught.value.remedy.endswith(self.ASK)
         assert ad.to_tensor(batch, nulls="keep").shape == ad.validity(batch).shape
 
     def test_of_a_stream_that_is_read_names_a_table(self):
