@@ -20,7 +20,7 @@ use crate::device::Device;
 use crate::error::{Error, ErrorKind};
 use crate::ffi::dlpack::{DLDeviceType, DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION};
 use crate::spec::CopyMode;
-use crate::stream_order::{self, Readiness, Wait, refuse_capture};
+use crate::stream_order::{self, Readiness, Wait, captured};
 use crate::tensor::Tensor;
 
 /// The tensor of an object with `__dlpack__`, or, without that, with `__cuda_array_interface__`; `None` without either.
@@ -64,7 +64,8 @@ fn on_stream(
     // PyTorch exports from the current device alone.
     let current = stream_order::enter(advertised)?;
     let works_on = work_stream(object, advertised)?;
-    if let Some(stream) = works_on.filter(|stream| !stream.is_default()) {
+    let is_own = |stream: &Stream| current.device().knows(*stream) || current.require_own(*stream).is_ok();
+    if let Some(stream) = works_on.filter(|stream| !stream.is_default() && is_own(stream)) {
         // Nothing has to wait: the library's own stream, which is not drawn into a graph by that.
         let (capsule, has_waited) = DlpackCall { stream: Some(stream), transfer: None, copy }.make(method)?;
         let stream = if has_waited { stream } else { Stream::LEGACY };
@@ -73,9 +74,8 @@ fn on_stream(
     let stream = PooledStream::idle(&current).map_err(Error::from)?;
     let made = DlpackCall { stream: Some(stream.stream()), transfer: None, copy }.make(method);
     // A stream of ours that waits for one under capture becomes a part of the graph.
-    if works_on.is_none()
-        && let Err(error) = refuse_capture(&current, stream.stream(), "the library of the tensor works on it")
-    {
+    if works_on.is_none() && current.is_capturing(stream.stream()).map_err(Error::from)? {
+        let error = captured(&current, stream.stream(), "the library of the tensor works on it");
         stream.leave_to_graph();
         return Err(error.into());
     }

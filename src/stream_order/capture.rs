@@ -12,13 +12,23 @@ use crate::ffi::dlpack::DLDeviceType;
 /// If the stream is being captured, or the driver fails.
 pub(crate) fn refuse_capture(current: &Current, stream: Stream, why: &str) -> Result<()> {
     if current.is_capturing(stream)? {
-        return Err(captured(current, stream, why, |device| Remedy::BeforeCapture { device }));
+        return Err(captured(current, stream, why));
     }
     Ok(())
 }
 
+/// Returns the error about a stream under capture, which names what to do before it.
+pub(crate) fn captured(current: &Current, stream: Stream, why: &str) -> Error {
+    captured_with(current, stream, why, |device| Remedy::BeforeCapture { device })
+}
+
 /// Returns the error about a stream under capture.
-pub(super) fn captured(current: &Current, stream: Stream, why: &str, remedy: impl FnOnce(String) -> Remedy) -> Error {
+pub(super) fn captured_with(
+    current: &Current,
+    stream: Stream,
+    why: &str,
+    remedy: impl FnOnce(String) -> Remedy,
+) -> Error {
     let which = if stream == Stream::LEGACY {
         "a stream that waits for the legacy default stream is being captured"
     } else {

@@ -1,6 +1,6 @@
 //! Allocates device and page-locked memory; on out-of-memory frees caches and retries once.
 
-use super::capture::captured;
+use super::capture::captured_with;
 use super::deferred_free::retire;
 use super::{Wait, drain, host, settle};
 use crate::cuda::{
@@ -72,7 +72,7 @@ fn wait_behind(current: &Current, stream: Stream, behind: Stream) -> Result<()> 
     // An event on a captured stream would belong to the graph, and a wait for it would draw our stream in.
     if current.is_capturing(behind)? {
         let why = "memory is allocated on it";
-        return Err(captured(current, behind, why, |device| Remedy::BeforeCaptureOrPlain { device }));
+        return Err(captured_with(current, behind, why, |device| Remedy::BeforeCaptureOrPlain { device }));
     }
     let event = Event::record(current, behind)?;
     Ok(current.stream_waits(stream, *event.handle())?)

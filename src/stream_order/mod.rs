@@ -32,6 +32,8 @@ use smallvec::SmallVec;
 
 pub(crate) use allocation::check_memory;
 pub(crate) use behind::Behind;
+#[cfg(feature = "python")]
+pub(crate) use capture::captured;
 pub(crate) use capture::refuse_capture;
 pub(crate) use check::{check_host, is_check_asked};
 pub use deferred_free::collect;
@@ -333,7 +335,7 @@ impl Readiness {
                 return Ok(());
             }
             let why = "what writes the data is not done";
-            return Err(capture::captured(current, stream, why, |device| Remedy::WrittenBeforeCapture { device }));
+            return Err(capture::captured_with(current, stream, why, |device| Remedy::WrittenBeforeCapture { device }));
         }
         Ok(current.stream_waits(stream, event)?)
     }

@@ -23,7 +23,7 @@ use crate::ffi::dlpack::{
     DLDeviceType, DLPACK_MAJOR_VERSION, DLPackCurrentWorkStream, DLPackExchangeAPI, DLPackExchangeAPIHeader,
     DLPackManagedTensorToPyObjectNoSync,
 };
-use crate::stream_order::{self, Readiness, Wait};
+use crate::stream_order::{Readiness, Wait};
 
 /// A chain of older tables is not followed further: a corrupt one may have no end.
 const MOST_TABLES: usize = 16;
@@ -308,8 +308,7 @@ impl TableFunctions {
     }
 }
 
-/// The stream that the library of an array works on now; `None` where its type has no table, that fails to say, or the stream
-/// is of another context than the device's primary one.
+/// The stream that the library of an array works on now; `None` where its type has no table, or that fails to say.
 ///
 /// # Errors
 /// If the number that it names is no stream.
@@ -323,14 +322,7 @@ pub(in crate::python) fn work_stream(array: &Bound<'_, PyAny>, device: Device) -
     let Some(newest) = capsule.as_ref().and_then(capsule::exchange_table) else { return Ok(None) };
     // SAFETY: what a capsule of this name holds, which lives as long as the process.
     let functions = unsafe { supported(newest) };
-    let Some(stream) = functions.map_or(Ok(None), |functions| functions.work_stream(py, device))? else {
-        return Ok(None);
-    };
-    let is_own = stream.is_default() || {
-        let current = stream_order::enter(device)?;
-        current.device().knows(stream) || current.require_own(stream).is_ok()
-    };
-    Ok(Some(stream).filter(|_| is_own))
+    functions.map_or(Ok(None), |functions| functions.work_stream(py, device))
 }
 
 /// The functions that are used here, of the newest table in a chain that has our major version and all its functions.

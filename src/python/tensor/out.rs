@@ -14,7 +14,7 @@ use crate::python::answers::answer;
 use crate::python::exchange::work_stream;
 use crate::python::tensor_input::dlpack_as_it_is;
 use crate::spec::{CopyMode, Dims};
-use crate::stream_order::Wait;
+use crate::stream_order::{self, Wait};
 use crate::tensor::{Output, Tensor, TensorParts};
 
 /// Calls `work` with the memory of a writable tensor in host memory.
@@ -65,6 +65,13 @@ fn behind_ours(object: &Bound<'_, PyAny>, tensor: &Tensor) -> PyResult<()> {
         return Ok(());
     };
     let Some(stream) = work_stream(object, device)? else { return Ok(()) };
+    if !stream.is_default() {
+        let current = stream_order::enter(device)?;
+        // Nothing of ours can be waited for by a stream of another context.
+        if !current.device().knows(stream) && current.require_own(stream).is_err() {
+            return Ok(());
+        }
+    }
     Ok(readiness.wait_on_stream(device, stream, Wait::OutputTaken)?)
 }
 

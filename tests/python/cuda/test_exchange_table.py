@@ -151,6 +151,7 @@ class TestOtherTables:
     @pytest.mark.parametrize("known", [True, False])
     def test_memory_is_kept_until_pytorchs_work_is_done(self, pool, stream, monkeypatch, known: bool) -> None:
         """PyTorch destroys no stream, so that the one that was current can be asked at the release."""
+        pytest.importorskip("torch", reason="what says that it is PyTorch's has PyTorch imported", exc_type=ImportError)
         monkeypatch.setattr(exchange.from_dlpack, "__module__", "torch.utils")
         monkeypatch.setattr(exchange.Array, "__module__", "torch")
         # Forgets the table of the library by its own name.
@@ -176,19 +177,19 @@ class TestOtherTables:
         assert driver.read(target, 24, work.handle) == VALUES.tobytes()
 
     def test_a_stream_that_may_be_gone_is_not_asked(self, pool, stream) -> None:
+        """Other libraries may destroy the stream that was current: their work is joined before the release, or named."""
         work = driver.Stream()
         exchange.Array.stream = work.handle
         tensor = tensor_of(pool, stream)
         array = ad.to_tensor(ad.to_arrow(tensor), xp=MODULE)
         driver.synchronize_stream(work.handle)
-        work.close()
-        before = driver.calls()
+        gate = driver.gate(work.handle)
         array.close()
         del tensor
         gc.collect()
-        assert driver.calls() - before <= 6
-        driver.settle()
+        driver.synchronize_stream(driver.LEGACY)
         assert (ad.collect(), pool.freed) == (0, 1)
+        driver.open_gate(gate)
 
     def test_a_stream_of_another_device(self, pool, stream) -> None:
         tensor = tensor_of(pool, stream)
