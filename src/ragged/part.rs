@@ -81,7 +81,7 @@ impl Part {
     pub(super) fn make(&self, make: impl FnOnce(&Plan) -> Result<Tensor>) -> Result<Tensor> {
         let Self { name, field, plan, .. } = self;
         plan.record(|| match field.name().as_str() {
-            "" => format!("{name}: {} of {}", plan.rows, field.data_type()),
+            "" => format!("{name} of an unnamed column: {} of {}", plan.rows, field.data_type()),
             column => format!("{name} of column {column:?}: {} of {}", plan.rows, field.data_type()),
         });
         make(plan)
