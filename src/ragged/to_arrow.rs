@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::ffi::dlpack::DLDeviceType;
 use crate::kernels::moved;
 use crate::plan::{Action, needs_copy, refused_copy};
-use crate::spec::{CopyMode, VariableShape};
+use crate::spec::{CopyMode, VariableShape, is_text};
 use crate::stream_order::Readiness;
 use crate::tensor::{Native, Owner, Tensor};
 use crate::transfer::Transfer;
@@ -262,18 +262,6 @@ impl Ragged {
         let (owner, readiness): (Owner, _) = (Arc::new(owners.owners), Readiness::joined(owners.orders)?);
         array_ready_at(node.export(&owner)?, field, readiness)
     }
-}
-
-fn is_text(data_type: &DataType) -> bool {
-    matches!(
-        data_type,
-        DataType::Utf8
-            | DataType::LargeUtf8
-            | DataType::Utf8View
-            | DataType::Binary
-            | DataType::LargeBinary
-            | DataType::BinaryView
-    )
 }
 
 /// What keeps the buffers of an array alive, and when those on a device are written.
