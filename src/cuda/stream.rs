@@ -75,6 +75,12 @@ impl Current {
         Stream(*device.free_stream.get_or_init(|| create(device).unwrap_or(StreamHandle::LEGACY)))
     }
 
+    /// Returns whether a stream is of this device's primary context, as far as the driver says.
+    #[cfg(feature = "python")]
+    pub(crate) fn is_own(&self, stream: Stream) -> bool {
+        self.device().knows(stream) || self.require_own(stream).is_ok()
+    }
+
     /// Refuses a stream of another context than this device's primary one.
     pub(crate) fn require_own(&self, stream: Stream) -> Result<()> {
         if stream.is_default() {

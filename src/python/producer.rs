@@ -64,8 +64,7 @@ fn on_stream(
     // PyTorch exports from the current device alone.
     let current = stream_order::enter(advertised)?;
     let works_on = work_stream(object, advertised)?;
-    let is_own = |stream: &Stream| current.device().knows(*stream) || current.require_own(*stream).is_ok();
-    if let Some(stream) = works_on.filter(|stream| !stream.is_default() && is_own(stream)) {
+    if let Some(stream) = works_on.filter(|stream| !stream.is_default() && current.is_own(*stream)) {
         // Nothing has to wait: the library's own stream, which is not drawn into a graph by that.
         let (capsule, has_waited) = DlpackCall { stream: Some(stream), transfer: None, copy }.make(method)?;
         let stream = if has_waited { stream } else { Stream::LEGACY };

@@ -65,12 +65,9 @@ fn behind_ours(object: &Bound<'_, PyAny>, tensor: &Tensor) -> PyResult<()> {
         return Ok(());
     };
     let Some(stream) = work_stream(object, device)? else { return Ok(()) };
-    if !stream.is_default() {
-        let current = stream_order::enter(device)?;
-        // Nothing of ours can be waited for by a stream of another context.
-        if !current.device().knows(stream) && current.require_own(stream).is_err() {
-            return Ok(());
-        }
+    // A stream of another context cannot wait for ours.
+    if !stream.is_default() && !stream_order::enter(device)?.is_own(stream) {
+        return Ok(());
     }
     Ok(readiness.wait_on_stream(device, stream, Wait::OutputTaken)?)
 }
