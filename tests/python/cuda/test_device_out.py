@@ -272,3 +272,15 @@ def test_the_librarys_stream_waits(pool: fakes.Pool, host_waits: Any, monkeypatc
     driver.open_gate(gate)
     assert driver.read(target.address, 32, theirs.handle) == np.array([1, 2, 3, 4]).tobytes()
     driver.drain()
+
+
+def test_a_library_that_works_in_another_context_does_not_fail_what_is_written(
+    pool: fakes.Pool, monkeypatch: Any
+) -> None:
+    array = ad.from_arrow(DeviceArray(pa.array([1, 2, 3, 4])).give())
+    theirs = driver.Stream()
+    monkeypatch.setattr(exchange.Array, "stream", driver.Stream(1).handle)
+    target = WithTable(pool, np.zeros(4, "i8"), stream=theirs.handle)
+    ad.to_tensor(array, out=target)
+    assert driver.read(target.address, 32, driver.LEGACY) == np.array([1, 2, 3, 4]).tobytes()
+    driver.drain()
