@@ -177,7 +177,7 @@ class TestOtherTables:
         assert driver.read(target, 24, work.handle) == VALUES.tobytes()
 
     def test_a_stream_that_may_be_gone_is_not_asked(self, pool, stream) -> None:
-        """Other libraries may destroy the stream that was current: their work is joined before the release, or named."""
+        """The stream that was current may be destroyed by others: its work is joined before the release, or named."""
         work = driver.Stream()
         exchange.Array.stream = work.handle
         tensor = tensor_of(pool, stream)
