@@ -77,7 +77,7 @@ unsafe fn kernel<D: FromDecimal>(
             // SAFETY: `index < elements`, so `source` has these 16 bytes, of any alignment.
             16 => unsafe { at.cast::<i128>().read_unaligned() }.into(),
             _ => {
-                // SAFETY: `index < elements`, so `source` has these 32 bytes: an i256 in native order.
+                // SAFETY: `index < elements`, so `source` has these 32 bytes: an i256, little-endian.
                 let wide = i256::from_le_bytes(unsafe { at.cast::<[u8; 32]>().read_unaligned() });
                 wide.to_i128().map_or(Unscaled::Wide(wide), Unscaled::Narrow)
             }
@@ -103,6 +103,65 @@ enum Unscaled {
 impl From<i128> for Unscaled {
     fn from(value: i128) -> Self {
         Self::Narrow(value)
+    }
+}
+
+/// The powers of ten that 64 bits hold.
+const POWERS: [u64; 20] = [
+    1,
+    10,
+    100,
+    1_000,
+    10_000,
+    100_000,
+    1_000_000,
+    10_000_000,
+    100_000_000,
+    1_000_000_000,
+    10_000_000_000,
+    100_000_000_000,
+    1_000_000_000_000,
+    10_000_000_000_000,
+    100_000_000_000_000,
+    1_000_000_000_000_000,
+    10_000_000_000_000_000,
+    100_000_000_000_000_000,
+    1_000_000_000_000_000_000,
+    10_000_000_000_000_000_000,
+];
+
+/// A number that is not negative: an integer times two to the power of `exponent`.
+struct Fraction {
+    /// Of at least 63 bits, unless it is exact. The last bit is set where bits below it are.
+    odd: u64,
+    exponent: i32,
+}
+
+impl Fraction {
+    /// Returns `integer` and a rest below it, if `has_rest`, divided by two to the power of `shift`, which is at most 128.
+    fn of(integer: u128, shift: u32, has_rest: bool) -> Self {
+        let dropped = u64::BITS.saturating_sub(integer.leading_zeros());
+        let kept = integer >> dropped;
+        let has_rest = has_rest || kept << dropped != integer;
+        #[expect(clippy::cast_possible_truncation, reason = "64 bits at most are kept")]
+        let odd = kept as u64 | u64::from(has_rest);
+        Self { odd, exponent: dropped.cast_signed() - shift.cast_signed() }
+    }
+
+    /// The nearest double: the conversion of the integer rounds, and the power of two only changes the exponent.
+    fn nearest(&self) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "this rounds to the nearest")]
+        let nearest = self.odd as f64;
+        nearest * power_of_two(self.exponent)
+    }
+
+    /// The double below, with its last bit set unless it is exact.
+    fn odd(&self) -> f64 {
+        let dropped = (u64::BITS - f64::MANTISSA_DIGITS).saturating_sub(self.odd.leading_zeros());
+        let (kept, rest) = (self.odd >> dropped, self.odd & ((1 << dropped) - 1));
+        #[expect(clippy::cast_precision_loss, reason = "53 bits at most are kept")]
+        let odd = (kept | u64::from(rest != 0)) as f64;
+        odd * power_of_two(self.exponent + dropped.cast_signed())
     }
 }
 
@@ -133,44 +192,48 @@ impl Decimal {
         }
     }
 
-    /// Returns the nearest double, and whether it equals the value, or is above or below it in magnitude; `None` if
-    /// only the digits tell.
-    fn quotient(&self) -> Option<(f64, f64)> {
-        /// The powers of ten that a double holds exactly.
-        const POWERS: [f64; 23] = [
-            1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18,
-            1e19, 1e20, 1e21, 1e22,
-        ];
+    /// Returns the magnitude as an odd binary fraction; `None` if only the digits tell.
+    fn fraction(&self) -> Option<Fraction> {
         let Unscaled::Narrow(value) = self.unscaled else { return None };
-        let power = *POWERS.get(usize::from(self.scale.unsigned_abs()))?;
-        if value.unsigned_abs() > 1 << f64::MANTISSA_DIGITS {
-            return None;
+        let (value, power) = (value.unsigned_abs(), *POWERS.get(usize::from(self.scale.unsigned_abs()))?);
+        if self.scale <= 0 {
+            return Some(Fraction::of(value.checked_mul(power.into())?, 0, false));
         }
-        #[expect(clippy::cast_precision_loss, reason = "a double holds integers of 53 bits")]
-        let value = value as f64;
-        // Both factors are exact, so one division rounds once, and the fused multiply-add gives its remainder.
-        if self.scale < 0 {
-            let product = value * power;
-            return Some((product, value.mul_add(power, -product)));
-        }
-        let quotient = value / power;
-        Some((quotient, (-quotient).mul_add(power, value)))
+        let last = |bits: u32| bits.saturating_sub(1);
+        // The highest bit of the numerator is at least 63 bits above the divisor's, so the quotient has at least 63 bits.
+        let highest = 63 + last(u64::BITS - power.leading_zeros());
+        let shift = highest.saturating_sub(last(u128::BITS - value.leading_zeros()));
+        let (numerator, power) = (value << shift, u128::from(power));
+        Some(Fraction::of(numerator / power, shift, numerator % power != 0))
     }
 
     /// The nearest double.
     fn double(&self) -> f64 {
-        self.quotient().map_or_else(|| self.parsed(), |(nearest, _)| nearest)
+        if let (Unscaled::Narrow(value), Some(power)) =
+            (&self.unscaled, POWERS.get(usize::from(self.scale.unsigned_abs())))
+            && value.unsigned_abs() <= 1 << f64::MANTISSA_DIGITS
+        {
+            #[expect(
+                clippy::cast_precision_loss,
+                reason = "a double holds both exactly, so the result is rounded once"
+            )]
+            let (value, power) = (*value as f64, *power as f64);
+            return if self.scale < 0 { value * power } else { value / power };
+        }
+        self.fraction().map_or_else(|| self.parsed(), |fraction| self.signed(fraction.nearest()))
     }
 
     /// Returns a double that rounds to a shorter float as the value would: truncated if it is inexact, with its last
     /// bit set.
     fn odd_double(&self) -> Option<f64> {
-        let (nearest, rest) = self.quotient()?;
-        if rest == 0.0 {
-            return Some(nearest);
+        self.fraction().map(|fraction| self.signed(fraction.odd()))
+    }
+
+    fn signed(&self, magnitude: f64) -> f64 {
+        match self.unscaled {
+            Unscaled::Narrow(..0) => -magnitude,
+            _ => magnitude,
         }
-        let too_large = (rest < 0.0) != (nearest < 0.0);
-        Some(f64::from_bits((nearest.to_bits() - u64::from(too_large)) | 1))
     }
 
     /// Like [`Self::odd_double`], from the digits.
@@ -211,6 +274,12 @@ impl Decimal {
         // More digits than any value has, or the rest would be left out.
         Decimal256Type::format_decimal(value, 78, self.scale)
     }
+}
+
+/// Two to the power of `exponent`, whose magnitude is below 1,022.
+fn power_of_two(exponent: i32) -> f64 {
+    const BIAS: i32 = 1023;
+    f64::from_bits(u64::from((BIAS + exponent).unsigned_abs()) << (f64::MANTISSA_DIGITS - 1))
 }
 
 /// Compares the magnitudes of two numbers in plain digits.
@@ -313,6 +382,31 @@ mod tests {
                 assert_eq!(f64::from_decimal(&decimal), Some(digits.parse().unwrap()), "{digits}");
                 let single: f32 = digits.parse().unwrap();
                 assert_eq!(f32::from_decimal(&decimal), single.is_finite().then_some(single), "{digits}");
+            }
+        }
+    }
+
+    /// Values around each power of two and of ten, and in the middle between two floats, by every scale that has a path
+    /// of its own.
+    #[test]
+    fn floats_are_those_of_the_digits() {
+        const STEP: usize = if cfg!(miri) { 23 } else { 1 };
+        let powers = (0..127).map(|bit| 1_i128 << bit).chain((0..39).filter_map(|power| 10_i128.checked_pow(power)));
+        let near = powers.flat_map(|power| [power - 1, power, power + 1, power / 3, power / 7 * 5, -power]);
+        let middles = (0..60).flat_map(|bit| {
+            let middle = ((1_i128 << 54) + 1) << bit;
+            [middle - 1, middle, middle + 1, -middle]
+        });
+        for value in near.chain(middles).step_by(STEP) {
+            for scale in [-19_i8, -3, 0, 1, 9, 18, 19, 20] {
+                let (decimal, digits) = (decimal(value, scale), format!("{value}e{}", -i16::from(scale)));
+                assert_eq!(f64::from_decimal(&decimal), Some(digits.parse().unwrap()), "{digits}");
+                let single: f32 = digits.parse().unwrap();
+                assert_eq!(f32::from_decimal(&decimal), single.is_finite().then_some(single), "{digits}");
+                if let Some(odd) = decimal.odd_double() {
+                    let half = |value: f64| CastTo::<f16>::cast_to(value).0.to_bits();
+                    assert_eq!(half(odd), half(decimal.parsed_odd()), "{digits}");
+                }
             }
         }
     }
