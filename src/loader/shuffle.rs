@@ -19,6 +19,8 @@ pub(super) const SEGMENT: usize = if cfg!(miri) { 1 << 10 } else { 4 << 20 };
 const MOST_KEPT: usize = 4096;
 /// Rows that come in at once.
 const BLOCK: usize = 4096;
+/// Rows that leave at once to be skipped, if they keep memory of their source.
+const FEW: usize = 64;
 /// In a replay, rows that lie so near each other are packed in one pass.
 const GAP: usize = 32;
 /// In a replay, draws between two checks whether the loader was closed.
@@ -108,10 +110,11 @@ impl ShuffleBuffer {
     /// Skips `count` rows, or all that are left; returns their number.
     pub(super) fn skip(&mut self, feed: &mut SourceRows, groups: &mut Groups, count: usize) -> Result<usize> {
         let mut scratch = self.scratch.take().ok_or_else(lost)?;
+        let step = if groups.varied().is_empty() { BLOCK } else { FEW };
         let mut passed = 0;
         let result = loop {
             if self.rest.is_some() && passed < count {
-                match self.leave((count - passed).min(BLOCK)) {
+                match self.leave((count - passed).min(step)) {
                     Ok(0) => break Ok(passed),
                     Ok(rows) => passed += rows,
                     Err(error) => break Err(error),
@@ -119,12 +122,13 @@ impl ShuffleBuffer {
                 continue;
             }
             scratch.truncate(0);
-            match self.take(feed, groups, (count - passed).min(BLOCK), &mut scratch) {
+            match self.take(feed, groups, (count - passed).min(step), &mut scratch) {
                 Ok(0) => break Ok(passed),
                 Ok(rows) => passed += rows,
                 Err(error) => break Err(error),
             }
         };
+        scratch.truncate(0);
         self.scratch = Some(scratch);
         result
     }
@@ -189,6 +193,7 @@ impl ShuffleBuffer {
             self.let_go(groups, feed.position().saturating_sub(before))?;
         }
         self.put_in_place(&mut places, &mut scratch)?;
+        scratch.truncate(0);
         self.scratch = Some(scratch);
         self.filled = true;
         let left = read.saturating_sub(feed.position());

@@ -359,3 +359,30 @@ def test_resident_memory_stays_where_it_is():
     assert result.returncode == 0, result.stderr
     # An epoch's blocks are 2 MB and more.
     assert int(result.stdout) < 16 << 20
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the memory of a process is read from /proc")
+def test_skipped_rows_are_released():
+    result = run("""
+        def resident():
+            with open("/proc/self/statm") as file:
+                return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        def source():
+            for number in range(440):
+                yield pa.record_batch({"text": pa.array([bytes([number % 256]) * (1 << 18)])})
+        options = dict(batch_size=4, shuffle_buffer=8, seed=3, columns={"a": ad.arrow("text")}, prefetch=0)
+        state = ad.Loader(source, **options).state_dict()
+        def begun(taken):
+            loader = ad.Loader(source, **options)
+            loader.load_state_dict({**state, "taken": [taken]})
+            iterator = iter(loader)
+            next(iterator)
+            return iterator
+        begun(0).close()
+        before = resident()
+        iterator = begun(400)
+        print(resident() - before)
+    """)
+    assert result.returncode == 0, result.stderr
+    # 400 rows of 256 KiB were skipped, and 12 are held.
+    assert int(result.stdout) < 48 << 20
