@@ -258,9 +258,20 @@ class LoaderDataset:
         found: list[Any] = [None] * distributed.get_world_size(self._group)
         distributed.all_gather_object(found, self._of_process().fingerprint(), group=self._group)
         known: dict[tuple[int, int], tuple[int, int]] = {}
+        encoded = [
+            (rank, fingerprint["dictionaries"])
+            for rank, fingerprint in enumerate(found)
+            if "dictionaries" in fingerprint
+        ]
+        for rank, dictionaries in encoded:
+            if dictionaries != encoded[0][1]:
+                raise RuntimeError(
+                    f"ranks {encoded[0][0]} and {rank} have read different dictionaries, so their codes mean different "
+                    'things; pass dictionary="values", or unify the dictionaries first'
+                )
         for rank, fingerprint in enumerate(found):
             for name, value in fingerprint.items():
-                if name != "hashes" and value != found[0].get(name):
+                if name not in {"hashes", "dictionaries"} and value != found[0].get(name):
                     raise RuntimeError(
                         f"ranks 0 and {rank} do not read the same: {name!r} is {found[0].get(name)!r} and {value!r}; "
                         "pass the same source, options and seed to each rank, and let each make as many batches"

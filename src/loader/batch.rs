@@ -14,6 +14,9 @@ pub struct Batch {
     pub varied: Vec<Converted>,
     /// How many rows they have.
     pub rows: usize,
+    /// Its number among the batches of the iteration.
+    #[cfg_attr(not(feature = "python"), allow(dead_code, reason = "positions are kept in Python alone"))]
+    pub(crate) number: usize,
 }
 
 /// The answer to a request for a batch.

@@ -17,6 +17,8 @@ pub(super) struct Checks {
     pub(super) expected: BTreeMap<usize, Digest>,
     /// Whether shards with such a digest are read again, even if none of their rows is needed.
     pub(super) all: bool,
+    /// The hash of the dictionaries of codes, if they are known.
+    pub(super) dictionaries: Option<u64>,
     /// How many rows the only shard had when the state was taken, if that is known.
     pub(super) had: Option<usize>,
 }
@@ -43,6 +45,20 @@ impl Checks {
         );
         let own = Remedy::from("load the state that this rank has taken with this world_size");
         Err(Error::argument(reason).remedy_is(own.or(Remedy::NotVerified)))
+    }
+
+    /// Checks the dictionaries of codes, the first time that they are read.
+    ///
+    /// # Errors
+    /// If they are other ones than those of the state, or of the epoch before.
+    pub(super) fn check_dictionaries(&self, found: u64) -> Result<()> {
+        if self.dictionaries.is_some_and(|known| known != found) {
+            let reason = "the arrays have other dictionaries than those of the state or of the epoch before, so their codes \
+                          mean different things";
+            return Err(Error::unsupported(reason).remedy_is(Remedy::DictionaryValues));
+        }
+        self.log.has_dictionaries(found);
+        Ok(())
     }
 
     /// Checks the number of rows of the only shard, at its end.

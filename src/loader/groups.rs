@@ -37,6 +37,8 @@ pub(super) struct Groups {
     /// Those whose rows differ in length, or are passed through.
     varied: VariedGroups,
     threads: Option<NonZero<usize>>,
+    /// Whether the hash of the dictionaries was asked for.
+    hashed: bool,
 }
 
 struct Prepared {
@@ -89,7 +91,7 @@ impl Groups {
         conversion.refuse_kept_nulls()?;
         let (results, varied) = conversion.check_results(field)?;
         let groups = results.into_iter().map(Prepared::new).collect::<Result<_>>()?;
-        Ok(Self { groups, varied: VariedGroups::new(varied), threads: conversion.threads })
+        Ok(Self { groups, varied: VariedGroups::new(varied), threads: conversion.threads, hashed: false })
     }
 
     /// Returns the copy log's entries for each group's batches, which are made on this device from arrays on devices of
@@ -108,7 +110,7 @@ impl Groups {
             categories: group.categories.clone(),
         };
         let groups = self.groups.iter().map(another).collect();
-        Self { groups, varied: self.varied.another(), threads: self.threads }
+        Self { groups, varied: self.varied.another(), threads: self.threads, hashed: false }
     }
 
     /// Threads to convert with.
@@ -179,6 +181,19 @@ impl Groups {
             kept.extend(rows.clone().map(|row| KeptRow::new(array, row.saturating_add(chunk.kept_from))));
         }
         Ok(())
+    }
+
+    /// Returns the hash of the dictionaries of codes, once: after the first array. `None` if there are none.
+    ///
+    /// # Errors
+    /// As [`Groups::fold_dictionaries`].
+    pub(super) fn dictionaries(&mut self) -> Result<Option<u64>> {
+        let has_any = self.groups.iter().any(|group| group.known().iter().any(Option::is_some));
+        if self.hashed || !has_any {
+            return Ok(None);
+        }
+        self.hashed = true;
+        self.fold_dictionaries(0).map(Some)
     }
 
     /// Returns a hash that goes on with the dictionaries of codes, as docs/loader.md defines it.

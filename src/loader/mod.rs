@@ -100,6 +100,8 @@ pub(crate) struct KnownState {
     pub(crate) had: Option<usize>,
     /// The digests of the shards.
     pub(crate) digests: BTreeMap<usize, Digest>,
+    /// The hash of the dictionaries of codes.
+    pub(crate) dictionaries: Option<u64>,
     /// Whether all shards that have a digest are read again.
     pub(crate) all: bool,
 }
@@ -107,7 +109,7 @@ pub(crate) struct KnownState {
 impl KnownState {
     /// Nothing.
     fn nothing() -> Self {
-        Self { batch_size: usize::MAX, rows: None, had: None, digests: BTreeMap::new(), all: false }
+        Self { batch_size: usize::MAX, rows: None, had: None, digests: BTreeMap::new(), dictionaries: None, all: false }
     }
 }
 
@@ -214,7 +216,8 @@ impl Batches {
         let period = load.sharding.period(lanes.len());
         let readers = if load.prefetch == 0 { 1 } else { load.readers.clamp(1, period) };
         let log = ReadLog::new(lanes.clone(), readers);
-        let checks = Checks { log: log.clone(), expected: known.digests.clone(), all: known.all, had: known.had };
+        let KnownState { had, all, dictionaries, .. } = *known;
+        let checks = Checks { log: log.clone(), expected: known.digests.clone(), all, dictionaries, had };
         let budget = ByteBudget::new(load.shuffle.and_then(|shuffle| shuffle.bytes));
         let mut opened = Some((first, stream));
         let producer = |reader: usize| {

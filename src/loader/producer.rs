@@ -240,13 +240,14 @@ impl Producer {
         if rows == 0 || !lane.pass_to(needed, &mut self.groups)? {
             return self.end_of_rows();
         }
+        let number = self.round;
         self.round += 1;
         let (blocks, kept) = slot.into_parts();
         let tensors = self.groups.tensors(blocks, &self.target)?;
         let varied = self.groups.varied().convert(&kept);
         let varied = varied.map_err(|(error, shard)| lane.feed.shards().name(error, shard))?;
         let varied = varied.into_iter().map(|made| self.target.varied(made)).collect::<Result<_>>()?;
-        Ok(Some(Batch { tensors, varied, rows }))
+        Ok(Some(Batch { tensors, varied, rows, number }))
     }
 
     /// The number of this rank's batch of the round, counted from the place.

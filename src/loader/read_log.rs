@@ -35,6 +35,8 @@ struct RowsRead {
     /// The readers that have not come to the end of the epoch.
     reading: usize,
     left_out: Option<usize>,
+    /// The hash of the dictionaries of codes, once they were read.
+    dictionaries: Option<u64>,
     /// A lane with other rows than its shards told, the first of those that were found at the end.
     lying: Option<(usize, Error)>,
 }
@@ -77,6 +79,17 @@ impl ReadLog {
             }
         }
         digests
+    }
+
+    /// Notes the hash of the dictionaries of codes.
+    pub(super) fn has_dictionaries(&self, hash: u64) {
+        self.lock().dictionaries = Some(hash);
+    }
+
+    /// Returns the hash of the dictionaries of codes; `None` before they were read, and without any.
+    #[cfg_attr(not(feature = "python"), allow(dead_code, reason = "states are taken in Python alone"))]
+    pub(crate) fn dictionaries(&self) -> Option<u64> {
+        self.lock().dictionaries
     }
 
     /// Notes that a reader has come to the end of the epoch, and how many rows that left out.

@@ -1,6 +1,8 @@
 //! The threads that make batches ahead: each reads some of the lanes, and the consumer takes batches from them in turn.
 
 use std::fmt;
+#[cfg(feature = "python")]
+use std::sync::TryLockError;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 #[cfg(feature = "async")]
 use std::task::Context;
@@ -98,8 +100,13 @@ impl Readers {
     /// Returns whether the next batch is not ready.
     #[cfg(feature = "python")]
     pub(super) fn has_to_wait(&self) -> bool {
-        let round = self.round();
-        self.thread(*round).is_ok_and(Prefetch::has_to_wait)
+        // Whoever else has the lock waits for its batch.
+        let round = match self.round.try_lock() {
+            Err(TryLockError::WouldBlock) => return true,
+            Err(TryLockError::Poisoned(round)) => *round.into_inner(),
+            Ok(round) => *round,
+        };
+        self.thread(round).is_ok_and(Prefetch::has_to_wait)
     }
 
     /// Asks the threads to stop, and waits at most `patience` for each. Returns whether all have ended.

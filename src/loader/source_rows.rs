@@ -266,7 +266,12 @@ impl SourceRows {
         while taken < count {
             let rows = self.at_hand(groups)?.min(count - taken);
             let Some(open) = self.open.as_mut().filter(|_| rows > 0) else { break };
-            open.take(rows, groups, slot).map_err(|error| self.shards.name(error, open.part.shard))?;
+            let shard = open.part.shard;
+            let taking = open.take(rows, groups, slot).and_then(|()| match groups.dictionaries()? {
+                Some(found) => self.checks.check_dictionaries(found),
+                None => Ok(()),
+            });
+            taking.map_err(|error| self.shards.name(error, shard))?;
             self.pass(rows, true)?;
             taken += rows;
         }

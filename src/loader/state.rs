@@ -54,9 +54,22 @@ pub(crate) struct Hashes {
     pub(crate) conversion: Option<u64>,
     /// The digest of each shard that was read, by its number.
     pub(crate) digests: BTreeMap<usize, Digest>,
+    /// Of the dictionaries of codes; `None` if none were read. Only codes of the same dictionaries mean the same.
+    pub(crate) dictionaries: Option<u64>,
 }
 
 impl Hashes {
+    /// Returns the hash of the dictionaries that a loader of this conversion has to find; `None` for any.
+    pub(crate) fn dictionaries_of(&self, conversion: u64) -> Option<u64> {
+        self.dictionaries.filter(|_| self.conversion == Some(conversion))
+    }
+
+    /// Returns these without those of rows.
+    pub(crate) fn without_rows(&self) -> Self {
+        let conversion = self.conversion.filter(|_| self.dictionaries.is_some());
+        Self { conversion, digests: BTreeMap::new(), dictionaries: self.dictionaries }
+    }
+
     /// Returns the digests that a loader of this conversion can compare; none if it converts otherwise.
     ///
     /// # Errors
@@ -152,8 +165,10 @@ mod tests {
     #[test]
     fn hashes_are_compared_where_rows_become_the_same() {
         let digests = BTreeMap::from([(0, Digest { samples: 2, digest: 7 })]);
-        let hashes = Hashes { conversion: Some(3), digests: digests.clone() };
+        let hashes = Hashes { conversion: Some(3), digests: digests.clone(), dictionaries: Some(5) };
         assert_eq!(hashes.comparable(3, true), Ok(digests));
+        assert_eq!((hashes.dictionaries_of(3), hashes.dictionaries_of(4)), (Some(5), None));
+        assert_eq!(hashes.without_rows(), Hashes { digests: BTreeMap::new(), ..hashes.clone() });
         for (hashes, named) in [(hashes, "dtypes"), (Hashes::default(), "no hashes")] {
             assert_eq!(hashes.comparable(4, false), Ok(BTreeMap::new()));
             let error = hashes.comparable(4, true).unwrap_err();

@@ -80,3 +80,57 @@ class TestDictionaries:
         iterator.close()
         gc.collect()
         assert all(content() is None for content in alive)
+
+
+def codes_of(words: list[str]) -> pa.RecordBatch:
+    """Four rows of the codes 0, 1, 0, 1 of these two words."""
+    return pa.record_batch({"x": pa.DictionaryArray.from_arrays(pa.array([0, 1, 0, 1], pa.int8()), pa.array(words))})
+
+
+class TestCodesKeepTheirMeaning:
+    @pytest.mark.parametrize("verify", ["replay", "all"])
+    def test_after_a_resume(self, verify: str):
+        """The shard that was taken is not opened again, and the next one has another dictionary."""
+        sources = [(codes_of(["cat", "dog"]), 4), (codes_of(["dog", "cat"]), 4)]
+        options = {"batch_size": 2, "columns": {"x": "x"}, "verify": verify}
+        loader = ad.Loader(sources=sources, **options)
+        batches = iter(loader)
+        for _ in range(2):
+            next(batches)
+        state = loader.state_dict()
+        assert ad.Loader(sources=sources, **options).state_dict().keys() == state.keys() - {"dictionaries"}
+        resumed = ad.Loader(sources=sources, **options)
+        resumed.load_state_dict(state)
+        with pytest.raises(ad.ConversionError, match="dictionaries"):
+            list(resumed)
+        same = ad.Loader(sources=[sources[0], (codes_of(["cat", "dog"]), 4)], **options)
+        same.load_state_dict(state)
+        assert [numpy_of(batch["x"]).tolist() for batch in same] == [[0, 1], [0, 1]]
+
+    @pytest.mark.parametrize("prefetch", [0, 2])
+    def test_in_the_next_epoch(self, prefetch: int):
+        words = iter([["cat", "dog"], ["cat", "dog"], ["dog", "cat"], ["cat", "dog"]])
+        loader = ad.Loader(lambda: codes_of(next(words)), batch_size=4, columns={"x": "x"}, prefetch=prefetch)
+        assert len(list(loader)) == len(list(loader)) == 1
+        with pytest.raises(
+            ad.ConversionError, match="other dictionaries than those of the state or of the epoch before"
+        ):
+            list(loader)
+        assert len(list(loader)) == 1
+
+    def test_unless_they_are_read_as_values(self):
+        words = iter([["cat", "dog"], ["dog", "cat"]])
+        categories = {"x": ["cat", "dog"]}
+        loader = ad.Loader(
+            lambda: codes_of(next(words)), batch_size=4, columns={"x": "x"}, categories=categories, prefetch=0
+        )
+        assert [numpy_of(batch["x"]).tolist() for _ in range(2) for batch in loader] == [[0, 1, 0, 1], [1, 0, 1, 0]]
+        assert "dictionaries" not in loader.state_dict()
+
+    def test_and_a_fingerprint_tells_them(self):
+        found = []
+        for words in (["cat", "dog"], ["dog", "cat"], ["cat", "dog"]):
+            loader = ad.Loader(codes_of(words), batch_size=2, columns={"x": "x"})
+            list(loader)
+            found.append(loader.fingerprint()["dictionaries"])
+        assert found[0] == found[2] != found[1]

@@ -1,9 +1,14 @@
 """A state that was taken after any batch gives the batches after it, and nothing else takes it."""
 
+import contextlib
 import json
+import threading
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import arrow_dlpack as ad
+import numpy as np
 import pyarrow as pa
 import pytest
 from loader_reference import batches, numbered, rows_of
@@ -226,3 +231,56 @@ class TestRefused:
     def test_what_is_no_dict(self):
         with pytest.raises(TypeError):
             loader().load_state_dict([1])
+
+
+class TestOneIterationOfTwoThreads:
+    """A thread may be converting a batch for its caller while another one is handed the next."""
+
+    def taken_late(self, last: Callable[[], None]) -> tuple[ad.Loader, Any, threading.Thread, threading.Event]:
+        """A loader whose first batch a thread converts until the event is set, and then calls `last`."""
+        begun, goes_on = threading.Event(), threading.Event()
+
+        def from_dlpack(batch: Any) -> Any:
+            if not begun.is_set():
+                begun.set()
+                assert goes_on.wait(30)
+                last()
+            return np.from_dlpack(batch)
+
+        one = ad.Loader(numbered(4), batch_size=2, xp=SimpleNamespace(from_dlpack=from_dlpack))
+        iterator = iter(one)
+
+        def take() -> None:
+            with contextlib.suppress(InterruptedError):
+                next(iterator, None)
+
+        thread = threading.Thread(target=take)
+        thread.start()
+        assert begun.wait(30)
+        return one, iterator, thread, goes_on
+
+    def test_a_batch_behind_one_that_failed_does_not_count(self):
+        def fail() -> None:
+            raise InterruptedError
+
+        one, iterator, thread, goes_on = self.taken_late(fail)
+        assert rows_of(next(iterator)) == [2, 3]
+        assert one.state_dict()["taken"] == [0]
+        goes_on.set()
+        thread.join()
+        assert one.state_dict()["taken"] == [0]
+
+    def test_both_count_once_both_are_handed_out(self):
+        one, iterator, thread, goes_on = self.taken_late(lambda: None)
+        next(iterator)
+        goes_on.set()
+        thread.join()
+        assert one.state_dict()["taken"] == [4]
+
+    def test_a_batch_of_an_epoch_that_has_ended_is_not_of_the_next(self):
+        one, iterator, thread, goes_on = self.taken_late(lambda: None)
+        assert len(list(iterator)) == 1
+        goes_on.set()
+        thread.join()
+        state = one.state_dict()
+        assert (state["epoch"], state["taken"]) == (1, [0])

@@ -83,11 +83,12 @@ impl LoaderIterator {
 
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let Some(batch) = self.wait(py)? else { return Ok(None) };
+        let number = batch.number;
         let batch = self.for_python(py, batch).inspect_err(|_| {
             // The batch is lost, and the next one must not pass for it.
             py.detach(|| self.batches.close());
         })?;
-        self.progress.handed_out(self.run);
+        self.progress.handed_out(self.run, number);
         Ok(Some(batch))
     }
 

@@ -15,6 +15,9 @@ use crate::python::counts::count;
 /// The first version of the state's format: a number of batches, without hashes.
 const FIRST_VERSION: u64 = 1;
 
+/// The key of the hash of dictionaries, which only states of codes have.
+const DICTIONARIES: &str = "dictionaries";
+
 /// Reads `verify=`: whether all rows that a state has hashes of are read again.
 pub(super) fn verifies_all(verify: Option<&str>) -> PyResult<bool> {
     match verify {
@@ -78,6 +81,9 @@ pub(super) fn to_dict<'py>(py: Python<'py>, state: &State) -> PyResult<Bound<'py
     // Lists, which JSON gives back as they are.
     let lists = hashes.into_iter().map(|hash| hash.into_pyobject(py)?.to_list().into_bound_py_any(py));
     dict.set_item("hashes", PyList::new(py, lists.collect::<PyResult<Vec<_>>>()?)?)?;
+    if let Some(dictionaries) = state.hashes.dictionaries {
+        dict.set_item(DICTIONARIES, dictionaries)?;
+    }
     Ok(dict)
 }
 
@@ -118,7 +124,8 @@ pub(super) fn from_dict(dict: &Bound<'_, PyDict>) -> PyResult<State> {
     let place = Place::after(epoch, item(dict, "taken")?, item(dict, "next_lane")?)?;
     let digests: Vec<(usize, usize, u64)> = item(dict, "hashes")?;
     let digests = digests.into_iter().map(|(shard, samples, digest)| (shard, Digest { samples, digest })).collect();
-    let hashes = Hashes { conversion: item(dict, "conversion")?, digests };
+    let dictionaries = if dict.contains(DICTIONARIES)? { item(dict, DICTIONARIES)? } else { None };
+    let hashes = Hashes { conversion: item(dict, "conversion")?, digests, dictionaries };
     Ok(State { seed, place, batch_size, terms, hashes })
 }
 

@@ -39,6 +39,7 @@ use super::options::{ElementKeywords, Legacy};
 use super::selection::Columns;
 use super::sources::{Known, name_of};
 use crate::cuda::allocate_from;
+use crate::error::Error;
 use crate::loader::{
     Batches, Hashes, KnownState, LoadOptions, Place, Sharding, Shuffle, SourceState, Terms, check_device,
 };
@@ -190,7 +191,8 @@ impl Loader {
         let had = next.resumed.as_ref().and_then(|resumed| resumed.source.rows).filter(|_| terms.source.rows.is_none());
         let tell = opened.teller();
         let conversion_hash = Batches::conversion_hash(opened.stream.field(), &conversion)?;
-        let mut hashes = Hashes { conversion: Some(conversion_hash), digests: BTreeMap::new() };
+        let dictionaries = next.hashes.dictionaries_of(conversion_hash);
+        let mut hashes = Hashes { conversion: Some(conversion_hash), digests: BTreeMap::new(), dictionaries };
         if next.place.taken().iter().any(|taken| *taken > 0) {
             let compared = next.hashes.comparable(conversion_hash, self.verifies_all);
             hashes.digests = compared.map_err(|error| tell(py, error.into()))?;
@@ -200,6 +202,7 @@ impl Loader {
             rows: terms.source.rows,
             had,
             digests: hashes.digests.clone(),
+            dictionaries,
             all: self.verifies_all,
         };
         let memory = memory::source(self.allocator.as_ref().map(|allocator| allocator.bind(py)))?;
@@ -297,10 +300,16 @@ impl Loader {
         let state = keywords::from_dict(state)?;
         state.terms.check(&self.terms(py)?)?;
         if state.batch_size == 0 {
-            return Err(PyValueError::new_err("the state's \"batch_size\" cannot be 0"));
+            return Err(Error::argument("the state's \"batch_size\" is 0")
+                .remedy_is("pass a dict that state_dict() returned")
+                .into());
         }
         if state.seed.is_some() != (self.shuffle_buffer > 0 || self.shuffle_shards) {
-            return Err(PyValueError::new_err("the state's seed and the shuffle_buffer do not go together"));
+            let (state, loader) =
+                if state.seed.is_some() { ("a seed", "does not shuffle") } else { ("no seed", "shuffles") };
+            return Err(Error::argument(format!("the state has {state}, and this loader {loader}"))
+                .remedy_is("pass shuffle_buffer= and shuffle_shards= as to the loader that the state was taken from")
+                .into());
         }
         self.progress.load(state)?;
         Ok(())

@@ -1,5 +1,6 @@
 //! The position of a loader's iteration.
 
+use std::collections::BTreeSet;
 use std::num::NonZero;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -20,9 +21,11 @@ struct Position {
     seed: Option<u64>,
     /// Whether the seed is the caller's word.
     seed_was_passed: bool,
-    /// Where the iteration began, or begins, and how many batches it handed out since.
+    /// Where the iteration began, or begins, and how many batches it handed out since, without a gap.
     place: Place,
     rounds: usize,
+    /// Batches that were handed out before an earlier one, by number.
+    early: BTreeSet<usize>,
     /// Rows of the batches before that place.
     batch_size: usize,
     /// Whether an iteration is there, so that the next one is of another epoch.
@@ -32,7 +35,7 @@ struct Position {
     source: SourceState,
     /// What a loaded state asks of the source.
     resumed: Option<Terms>,
-    /// Of the rows before `place`.
+    /// Of the rows before `place`, and of the dictionaries of codes that were read last.
     hashes: Hashes,
     /// What the iteration reads.
     log: Option<ReadLog>,
@@ -72,6 +75,7 @@ impl Progress {
             seed_was_passed,
             place: first,
             rounds: 0,
+            early: BTreeSet::new(),
             batch_size: sharding.batch_size(),
             begun: false,
             run: 0,
@@ -122,7 +126,8 @@ impl Progress {
         if position.begun {
             let place = position.place.next_epoch();
             let batch_size = self.sharding.batch_size();
-            return Start { seed, place, batch_size, resumed: None, hashes: Hashes::default() };
+            let hashes = position.read(|_| None).without_rows();
+            return Start { seed, place, batch_size, resumed: None, hashes };
         }
         Start {
             seed,
@@ -138,16 +143,19 @@ impl Progress {
         let mut position = self.lock();
         position.run += 1;
         (position.place, position.rounds, position.batch_size) = (start.place, 0, start.batch_size);
+        position.early.clear();
         (position.begun, position.source, position.resumed) = (true, source, None);
         (position.hashes, position.log) = (hashes, Some(log));
         position.run
     }
 
-    /// A batch of this iteration was handed out.
-    pub(super) fn handed_out(&self, run: u64) {
+    /// The batch of this number was handed out. Threads that share an iteration may come with a later one first.
+    pub(super) fn handed_out(&self, run: u64, number: usize) {
         let mut position = self.lock();
-        if position.run == run {
-            position.rounds += 1;
+        if position.run == run && position.begun {
+            position.early.insert(number);
+            let next = position.rounds;
+            position.rounds = (next..).find(|number| !position.early.remove(number)).unwrap_or(next);
         }
     }
 
@@ -226,8 +234,9 @@ impl Progress {
 impl Position {
     /// The next iteration begins at this place.
     fn move_to(&mut self, place: Place, batch_size: usize) {
+        (self.hashes, self.log) = (self.read(|_| None).without_rows(), None);
         (self.place, self.rounds, self.batch_size, self.begun) = (place, 0, batch_size, false);
-        (self.hashes, self.log) = (Hashes::default(), None);
+        self.early.clear();
     }
 
     /// The hashes of what was read by now: those of the state that the iteration began with, and those in its log, of the first
@@ -240,6 +249,9 @@ impl Position {
                 *known = read;
             }
         }
+        // A thread that is ahead may have read them before the first batch was handed out, or not.
+        let found = self.log.as_ref().filter(|_| self.rounds > 0).and_then(ReadLog::dictionaries);
+        hashes.dictionaries = found.or(hashes.dictionaries);
         hashes
     }
 }
