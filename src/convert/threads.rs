@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{Builder, ScopedJoinHandle, available_parallelism, scope};
 
+use super::pack::Isa;
 use crate::cuda::thread_sync;
 use crate::error::{Error, Result};
 use crate::stream_order::stay_apart;
@@ -39,11 +40,12 @@ fn cores() -> usize {
     }
 }
 
-/// Refuses a number of threads in the environment that is none.
+/// Refuses environment variables that say nothing.
 ///
 /// # Errors
-/// When `ARROW_DLPACK_THREADS` is not empty, and no positive number.
+/// When `ARROW_DLPACK_THREADS` is neither empty nor a positive number; as [`Isa::check_environment`].
 pub(crate) fn check_environment() -> Result<()> {
+    Isa::check_environment()?;
     environment().as_ref().map(drop).map_err(|value| {
         Error::argument(format!("ARROW_DLPACK_THREADS is {value:?}, not a number of threads"))
             .remedy_is("set it to 1 or more, or leave it out for one thread a core")

@@ -353,6 +353,16 @@ class TestThreads:
         assert (done.returncode == 0) == fits, done.stderr
         assert fits or "ARROW_DLPACK_THREADS" in done.stderr
 
+    @pytest.mark.parametrize(("value", "fits"), [("avx2", True), ("neon", True), ("", True), ("AVX-2", False)])
+    def test_the_environment_names_an_instruction_set(self, value: str, fits: bool):
+        code = "import arrow_dlpack as ad, pyarrow as pa; ad.to_tensor(pa.record_batch({'x': pa.array([1])}))"
+        environment = {**os.environ, "ARROW_DLPACK_ISA": value}
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+        )
+        assert (done.returncode == 0) == fits, done.stderr
+        assert fits or "set it to portable, neon, avx2 or avx512" in done.stderr
+
 
 def test_the_result_is_the_array_of_a_library(torch: Any):
     array = ad.to_tensor(BATCH, xp=np)

@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 
 use super::Baseline;
 use super::vector::Vector;
+use crate::error::{Error, Result};
 
 /// An instruction set with its kernels. All sets give the same bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -16,6 +17,29 @@ pub(crate) enum Isa {
     Avx2,
     /// 512-bit vectors, with masks.
     Avx512,
+}
+
+/// Names the best instruction set that is used.
+const VARIABLE: &str = "ARROW_DLPACK_ISA";
+
+/// The set in [`VARIABLE`], read once; the error is the variable's text.
+fn limit() -> &'static Result<Isa, String> {
+    static LIMIT: OnceLock<Result<Isa, String>> = OnceLock::new();
+    LIMIT.get_or_init(|| {
+        let text = std::env::var_os(VARIABLE).unwrap_or_default().to_string_lossy().into_owned();
+        named(&text).ok_or(text)
+    })
+}
+
+/// The set of this name; `None` for other texts.
+fn named(text: &str) -> Option<Isa> {
+    match text.trim() {
+        "portable" => Some(Isa::Portable),
+        "neon" => Some(Isa::Neon),
+        "avx2" => Some(Isa::Avx2),
+        "" | "avx512" => Some(Isa::Avx512),
+        _ => None,
+    }
 }
 
 /// The elements per kernel call: the bits of a word.
@@ -44,14 +68,20 @@ impl Isa {
     pub(crate) fn detect() -> Self {
         static DETECTED: OnceLock<Isa> = OnceLock::new();
         *DETECTED.get_or_init(|| {
-            let limit = match std::env::var("ARROW_DLPACK_ISA").as_deref() {
-                Ok("portable") => Self::Portable,
-                Ok("neon") => Self::Neon,
-                Ok("avx2") => Self::Avx2,
-                _ => Self::Avx512,
-            };
-            let allowed = Self::available().iter().rfind(|isa| **isa <= limit);
+            let limit = limit().as_ref().unwrap_or(&Self::Avx512);
+            let allowed = Self::available().iter().rfind(|isa| *isa <= limit);
             *allowed.unwrap_or(&Self::Portable)
+        })
+    }
+
+    /// Refuses a name in `ARROW_DLPACK_ISA` that is of no instruction set.
+    ///
+    /// # Errors
+    /// When the variable is neither empty nor one of the names, on any processor.
+    pub(crate) fn check_environment() -> Result<()> {
+        limit().as_ref().map(drop).map_err(|text| {
+            Error::argument(format!("{VARIABLE} is {text:?}, not an instruction set"))
+                .remedy_is("set it to portable, neon, avx2 or avx512, or leave it out for the best of the processor")
         })
     }
 
