@@ -48,9 +48,7 @@ impl Spec {
     #[inline]
     fn build(field: &FieldRef, options: &Options) -> Result<Self> {
         // Plain numbers skip the steps below, which would cost as much as their conversion.
-        let plain = options.dtype.is_none() && field.metadata().is_empty() && options.categories.is_none();
-        let plain = plain && options.unit.is_none() && options.length.is_none();
-        if let (true, NullPolicy::Error, Some(dtype)) = (plain, options.nulls, DType::of_arrow(field.data_type())) {
+        if let Some(dtype) = DType::of_arrow(field.data_type()).filter(|_| options.keep_numbers_of(field)) {
             return Self::of_value(field, None, Value::scalar(Element::Values(dtype)), dtype, Nulls::Refused);
         }
         check_length(field.data_type(), options)?;

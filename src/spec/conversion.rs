@@ -239,12 +239,28 @@ impl Conversion {
         Ok(())
     }
 
-    /// Whether columns have options of their own.
+    /// Whether columns have options of their own. Every field is named: a new one is decided on here, and in
+    /// [`Self::names_of_options`].
     fn is_by_column(&self) -> bool {
-        let by_column = self.dtype.is_by_column() || self.nulls.is_by_column();
-        let by_column = by_column || self.decimal.is_by_column() || self.dictionary.is_by_column();
-        let by_column = by_column || self.unit.is_by_column() || self.length.is_by_column();
-        by_column || self.categories.is_by_column()
+        let Self {
+            dtype,
+            nulls,
+            decimal,
+            dictionary,
+            categories,
+            unit,
+            length,
+            selection: _,
+            index: _,
+            memory_order: _,
+            copy: _,
+            writable: _,
+            device: _,
+            threads: _,
+        } = self;
+        let by_column = dtype.is_by_column() || nulls.is_by_column() || decimal.is_by_column();
+        let by_column = by_column || dictionary.is_by_column() || categories.is_by_column();
+        by_column || unit.is_by_column() || length.is_by_column()
     }
 
     /// Refuses columns that do not exist, of the selection and of options.
@@ -310,7 +326,8 @@ impl Conversion {
     /// # Errors
     /// As [`MatrixSpec::new`].
     pub(crate) fn matrix_of(&self, field: &FieldRef, natural: Option<DType>) -> Result<Arc<MatrixSpec>> {
-        let last = LAST.with_borrow(Clone::clone);
+        // A thread that is ending remembers nothing any more.
+        let last = LAST.try_with(|last| last.borrow().clone()).ok().flatten();
         if let Some(last) = last.filter(|last| last.is_of(self, field, natural)) {
             return Ok(last.spec.clone());
         }
@@ -324,7 +341,7 @@ impl Conversion {
         let columns = self.remaining(field);
         let spec = Arc::new(MatrixSpec::new(field, columns.as_deref(), of, dtype)?);
         let last = Last { conversion: self.clone(), field: field.clone(), natural, spec: spec.clone() };
-        LAST.with_borrow_mut(|known| *known = Some(Arc::new(last)));
+        let _ = LAST.try_with(|known| known.replace(Some(Arc::new(last))));
         Ok(spec)
     }
 

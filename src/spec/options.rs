@@ -1,13 +1,13 @@
 //! The options of one column.
 
-use arrow_schema::TimeUnit;
+use arrow_schema::{Field, TimeUnit};
 
 use super::{NullPolicy, setters};
 use crate::categories::Categories;
 use crate::dtype::DType;
 
 /// When a conversion may copy.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum CopyMode {
     /// A copy is an error: `copy=False`.
     Never,
@@ -19,7 +19,7 @@ pub enum CopyMode {
 }
 
 /// What the elements of a decimal column are, unless a dtype asks for their value.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DecimalMode {
     /// The values, which are integers only at scale 0.
@@ -30,7 +30,7 @@ pub enum DecimalMode {
 }
 
 /// What the elements of a dictionary column are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DictionaryMode {
     /// The indices into the dictionary. A dtype casts them.
@@ -71,6 +71,20 @@ pub(crate) struct Options {
 }
 
 impl Options {
+    /// Whether these options leave the numbers of a plain column of this type as they are stored. Every option is named: a new one
+    /// is decided on here.
+    #[inline]
+    pub(crate) fn keep_numbers_of(&self, field: &Field) -> bool {
+        // Whether there is a copy changes no number; numbers have neither decimals nor dictionaries.
+        let Self { dtype, nulls, categories, unit, length, decimal: _, dictionary: _, copy: _, writable: _ } = self;
+        dtype.is_none()
+            && *nulls == NullPolicy::Error
+            && categories.is_none()
+            && !unit.is_some_and(|unit| unit.by_name || field.data_type().is_temporal())
+            && !length.is_some_and(|length| length.by_name)
+            && field.metadata().is_empty()
+    }
+
     setters! { Options:
         pub(crate) dtype: DType;
         pub(crate) nulls: NullPolicy;

@@ -93,7 +93,8 @@ impl Conversion {
         if !names.any(|name| name.contains('.')) {
             return Ok(None);
         }
-        let last = LAST.with_borrow(Clone::clone);
+        // A thread that is ending remembers nothing any more.
+        let last = LAST.try_with(|last| last.borrow().clone()).ok().flatten();
         if let Some(last) = last.filter(|last| Arc::ptr_eq(&last.field, field) && last.conversion == *self) {
             return Ok(last.paths.clone());
         }
@@ -102,7 +103,7 @@ impl Conversion {
         let names: Vec<&str> = self.names_of_columns().chain(of_elements).collect();
         let paths = PathColumns::new(field, &names, &keys)?.map(Arc::new);
         let last = LastPaths { conversion: self.clone(), field: field.clone(), paths: paths.clone() };
-        LAST.with_borrow_mut(|known| *known = Some(Arc::new(last)));
+        let _ = LAST.try_with(|known| known.replace(Some(Arc::new(last))));
         Ok(paths)
     }
 
