@@ -154,13 +154,15 @@ pub(crate) fn record_elsewhere(logs: LogsOfOtherCopy) {
 /// Returns whether a log of this copy is active on this thread.
 #[cfg(feature = "python")]
 pub(crate) fn is_tracking() -> bool {
-    ACTIVE.with_borrow(|logs| !logs.is_empty())
+    ACTIVE.try_with(|logs| !logs.borrow().is_empty()).unwrap_or(false)
 }
 
 /// Adds a copy to every log that is active on this thread. Calls `copied` only if there is one.
 pub(crate) fn record(copied: impl FnOnce() -> Copied) {
     let elsewhere = ELSEWHERE.get().filter(|logs| (logs.is_tracking)());
-    ACTIVE.with_borrow(|logs| {
+    // A thread that is ending has no logs any more.
+    let _ = ACTIVE.try_with(|logs| {
+        let logs = logs.borrow();
         if logs.is_empty() && elsewhere.is_none() {
             return;
         }

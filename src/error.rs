@@ -132,12 +132,6 @@ impl Error {
         self
     }
 
-    /// Returns the number of the shard that is named, for a caller that is told the cause and not the reason.
-    #[cfg(feature = "python")]
-    pub(crate) fn shard(&self) -> Option<usize> {
-        self.0.shard
-    }
-
     pub(crate) fn at_row(mut self, row: usize) -> Self {
         self.0.row = Some(row);
         self
@@ -208,6 +202,13 @@ impl Error {
     #[must_use]
     pub fn row(&self) -> Option<usize> {
         self.0.row
+    }
+
+    /// Returns the number of the shard, counted from 0 in the order given, if the error belongs to one of several. The
+    /// reason begins with it.
+    #[must_use]
+    pub fn shard(&self) -> Option<usize> {
+        self.0.shard
     }
 
     /// Returns the reason, without the column, the row or the remedy.

@@ -6,6 +6,7 @@ use std::cell::RefCell;
 use std::error::Error as StdError;
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::stream::Stream;
@@ -68,14 +69,22 @@ impl fmt::Display for AllocatorError {
     }
 }
 
-impl StdError for AllocatorError {}
+impl StdError for AllocatorError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match self {
+            Self::Interrupted(by) => Some(by.as_ref()),
+            _ => None,
+        }
+    }
+}
 
 /// An allocator of device memory, such as another library's. Called from any thread, with the device's primary context
 /// current.
 ///
 /// # Safety
-/// What `allocate` returns is memory of that device, of so many bytes, which nothing but the work of the stream that is
-/// returned uses until `deallocate`.
+/// What `allocate` returns is memory of that device, of so many bytes, at a multiple of 256, which nothing but the work
+/// of the stream that is returned uses until `deallocate`. That stream is one of the device's primary context, and is
+/// not destroyed before `deallocate`.
 pub unsafe trait Allocator: fmt::Debug + Send + Sync {
     /// Allocates memory for work that `stream` gets from now on. `bytes` is not 0.
     ///
@@ -88,19 +97,21 @@ pub unsafe trait Allocator: fmt::Debug + Send + Sync {
 }
 
 thread_local! {
-    static SOURCES: RefCell<Vec<MemorySource>> = const { RefCell::new(Vec::new()) };
+    /// The allocators that scopes of this thread set, the innermost last, each with the number of its scope.
+    static SOURCES: RefCell<Vec<(u64, MemorySource)>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A scope in which results of this thread come from an allocator. It ends when this is dropped.
 #[derive(Debug)]
 #[must_use = "the scope ends when this is dropped"]
 pub struct SourceScope {
+    number: u64,
     /// It is this thread's.
     not_send: PhantomData<*mut ()>,
 }
 
 /// Allocates this thread's device results from `source`, until the returned scope is dropped. Scopes can be nested, and
-/// end in reverse order.
+/// each ends by itself.
 ///
 /// ```
 /// use arrow_dlpack::cuda::{MemorySource, allocate_from, memory_source};
@@ -111,9 +122,11 @@ pub struct SourceScope {
 /// assert!(matches!(memory_source(), MemorySource::Pool));
 /// ```
 pub fn allocate_from(source: MemorySource) -> SourceScope {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
     // A thread that is ending makes no results any more.
-    let _ = SOURCES.try_with(|sources| sources.borrow_mut().push(source));
-    SourceScope { not_send: PhantomData }
+    let _ = SOURCES.try_with(|sources| sources.borrow_mut().push((number, source)));
+    SourceScope { number, not_send: PhantomData }
 }
 
 /// Finds the allocator of this thread's results in another copy of this crate in the process.
@@ -130,7 +143,7 @@ pub(crate) fn sources_elsewhere(source: SourceOfOtherCopy) {
 
 /// Returns the innermost allocator that this thread set in this copy.
 pub(crate) fn set_source() -> Option<MemorySource> {
-    SOURCES.try_with(|sources| sources.borrow().last().cloned()).ok().flatten()
+    SOURCES.try_with(|sources| sources.borrow().last().map(|(_, source)| source.clone())).ok().flatten()
 }
 
 /// Returns the allocator of this thread's results, to be set on another thread.
@@ -142,7 +155,11 @@ pub fn memory_source() -> MemorySource {
 impl Drop for SourceScope {
     fn drop(&mut self) {
         // Dropped after the list is unlocked, because the end of an allocator may run another library's code.
-        let source = SOURCES.try_with(|sources| sources.borrow_mut().pop());
+        let source = SOURCES.try_with(|sources| {
+            let mut sources = sources.borrow_mut();
+            let position = sources.iter().rposition(|(number, _)| *number == self.number)?;
+            Some(sources.remove(position))
+        });
         drop(source);
     }
 }
@@ -163,5 +180,22 @@ mod tests {
         assert!(elsewhere.join().unwrap());
         drop(outer);
         assert!(matches!(memory_source(), MemorySource::Pool));
+    }
+
+    #[test]
+    fn a_scope_that_ends_before_an_inner_one_ends_alone() {
+        let outer = allocate_from(MemorySource::Unpooled);
+        let inner = allocate_from(MemorySource::Pool);
+        drop(outer);
+        assert!(matches!(set_source(), Some(MemorySource::Pool)));
+        drop(inner);
+        assert!(set_source().is_none());
+    }
+
+    #[test]
+    fn what_interrupted_an_allocator_is_its_source() {
+        let by: Arc<dyn StdError + Send + Sync> = Arc::new(AllocatorError::NotHere);
+        assert_eq!(AllocatorError::Interrupted(by).source().unwrap().to_string(), "it has no memory of this device");
+        assert!(AllocatorError::NotHere.source().is_none());
     }
 }

@@ -15,7 +15,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Remedy, Result};
 
 /// The memory order of a matrix.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MemoryOrder {
     /// Row-major: the elements of a row are adjacent.
     #[default]

@@ -18,6 +18,30 @@ pub enum Scalar {
     Rounded(f64),
 }
 
+impl From<bool> for Scalar {
+    fn from(value: bool) -> Self {
+        Self::Bool(value)
+    }
+}
+
+impl From<i64> for Scalar {
+    fn from(value: i64) -> Self {
+        Self::Int(value.into())
+    }
+}
+
+impl From<u64> for Scalar {
+    fn from(value: u64) -> Self {
+        Self::Int(value.into())
+    }
+}
+
+impl From<f64> for Scalar {
+    fn from(value: f64) -> Self {
+        Self::Float(value)
+    }
+}
+
 /// What happens to the slots of nulls.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]

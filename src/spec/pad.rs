@@ -74,7 +74,7 @@ impl Pad {
 }
 
 /// An end of a row.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Side {
     /// Before the first element.
     Left,

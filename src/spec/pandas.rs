@@ -11,7 +11,7 @@ const KEY: &str = "pandas";
 
 /// Which index columns of a pandas data frame a conversion of all columns takes. It always takes a column that is
 /// named.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PandasIndex {
     /// All of them.
