@@ -90,7 +90,8 @@
 //!
 //! - Unions, maps, intervals and the null type have no tensor form. The error names the alternative.
 //! - On CUDA, string views are not gathered, decimals of 256 bits are not cast, only numbers of dictionaries and of runs are
-//!   decoded, and ragged rows are not made unless they are padded. The error says to copy the data to the host first.
+//!   decoded, and ragged rows are made of one chunk, and not of `arrow.variable_shape_tensor`. The error says to copy the data to
+//!   the host first.
 //! - Memory of other devices (ROCm, oneAPI, Metal) can be viewed and passed on with its event, but not read, copied or
 //!   converted.
 //! - Frees do not wait for work on a non-blocking CUDA stream that nobody named by
@@ -102,7 +103,7 @@
 //!
 //! - `async`: `channel` makes a source of a future, and `Batches::into_stream` an
 //!   asynchronous stream of batches. It adds `futures-core` alone: any executor runs them.
-//! - `cuda`: CUDA memory, 400 KB of kernels, and slices of the crate cudarc as tensors and back. The driver's library is
+//! - `cuda`: CUDA memory, 190 KB of kernels, and slices of the crate cudarc as tensors and back. The driver's library is
 //!   found at run time. Without a driver, as in a build without this feature, every CUDA request is an error of the kind
 //!   [`ErrorKind::Device`], and nothing else changes.
 //! - `polars`: the module `polars`: series and frames over the same memory, and back. Outside the promise of semver.
@@ -113,6 +114,9 @@
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
+
+#[cfg(target_endian = "big")]
+compile_error!("arrow-dlpack reads and writes little-endian memory, and no other");
 
 mod alloc;
 pub mod arrow;

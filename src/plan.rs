@@ -313,8 +313,8 @@ impl Plan {
         self.steps.iter().any(|step| !step.at_most)
     }
 
-    /// Whether the elements, decoded where they have to be, are the result as they lie, or may be.
-    pub(crate) fn takes_elements_as_they_lie(&self) -> bool {
+    /// Whether the stored values can be the result, once they are decoded, unless the values themselves forbid it.
+    pub(crate) fn may_return_stored_values(&self) -> bool {
         let is_decoded = self.placement == Placement::Host;
         self.steps.iter().all(|step| step.at_most || is_decoded && step.action.is_decoding())
     }

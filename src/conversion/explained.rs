@@ -42,8 +42,8 @@ impl Conversion {
         }
     }
 
-    /// The report of the conversion of these chunks, or of any data of the type on `own`. What comes to the host before it is converted
-    /// is no more known than by its type.
+    /// The report of the conversion of these chunks, or of any data of the type on `own`. Data that is copied to the host first is
+    /// described by its type alone.
     pub(super) fn explain_any(
         &self,
         field: &FieldRef,

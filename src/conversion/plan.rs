@@ -147,7 +147,7 @@ impl Conversion {
         self.plan_asked(&chunks, Asked::Padded(pad), both_tensors)
     }
 
-    /// Plans what is asked for of chunks. Types are checked before where data and results go is.
+    /// Plans what is asked for. Types are checked first, then whether data and results can reach their devices.
     fn plan_asked<R>(
         &self,
         chunks: &Chunks<'_>,

@@ -62,9 +62,7 @@ fn collect<T: Native>(dtype: DType, len: usize, mut values: impl Iterator<Item =
         return Err(Error::internal(format!("{written} values of {len}")));
     }
     // SAFETY: `len` elements were written, `Native` or bytes that are 0 or 1.
-    unsafe {
-        Tensor::from_host_buffer(buffer, dtype, smallvec![i64::try_from(len).unwrap_or(i64::MAX)], smallvec![1], None)
-    }
+    unsafe { Tensor::from_host_buffer(buffer, dtype, smallvec![signed(len)?], smallvec![1], None) }
 }
 
 /// Returns the offsets of rows as a tensor over the same memory.
@@ -156,7 +154,7 @@ pub(crate) fn bytes_of_views<'a>(len: usize, rows: impl Iterator<Item = Result<O
     if !rest.is_empty() {
         return Err(Error::invalid("the rows shrank while they were read"));
     }
-    let shape = smallvec![i64::try_from(len).unwrap_or(i64::MAX)];
+    let shape = smallvec![signed(len)?];
     // SAFETY: every byte was written.
     unsafe { Tensor::from_host_buffer(buffer, DType::UInt8, shape, smallvec![1], None) }
 }

@@ -36,7 +36,7 @@ fn convert(task: ColumnTask<'_>, copy: CopyMode, backend: &dyn Backend) -> Resul
     let viewed = match plan.elements {
         // Nothing of a device is allocated for no elements.
         0 => chunks.first().filter(|chunk| chunk.array.readiness().is_some()),
-        _ if plan.takes_elements_as_they_lie() => chunks.iter().find(|chunk| chunk.leaf.rows > 0),
+        _ if plan.may_return_stored_values() => chunks.iter().find(|chunk| chunk.leaf.rows > 0),
         _ => None,
     };
     if let Some(chunk) = viewed {

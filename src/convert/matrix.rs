@@ -21,7 +21,7 @@ use crate::spec::{Element, MatrixSpec, MemoryOrder, signed};
 use crate::tensor::{Output, Tensor, TensorParts};
 
 /// Returns a view of the columns' memory as a matrix, with `stride` bytes from one column to the next, as
-/// [`MatrixColumns::column_stride`] returns. `None` if bytes are no booleans.
+/// [`MatrixColumns::column_stride`] returns. The caller has checked that the bytes of bools are 0 or 1.
 ///
 /// # Errors
 /// When sizes are beyond 64 bits.
@@ -47,7 +47,7 @@ pub(crate) fn empty_matrix(spec: &MatrixSpec, chunk: &DeviceArray) -> Result<Ten
     let rows = if columns == 0 { signed(chunk.len())? } else { 0 };
     let layout = (smallvec![rows, columns], smallvec![columns, 1]);
     let parts = TensorParts::of_array(chunk, std::ptr::null(), spec.dtype(), layout);
-    // SAFETY: it has no elements.
+    // SAFETY: an extent is 0, so shape and strides reach no element.
     unsafe { Tensor::from_parts(parts) }
 }
 

@@ -80,7 +80,7 @@ fn write_piece(spec: &Spec, chunk: &ColumnChunk<'_>, piece: &ChunkRows, out: Row
     }
     let in_column = |misfit: Misfit| misfit.error(spec, piece.before);
     if out.stride() == out.width() {
-        // SAFETY: rows that lie one after the other, which are ours.
+        // SAFETY: the stride is the width, so the rows are one slice; this piece's rows are no other piece's.
         let bytes = unsafe { bytes_of(&out, 0..out.count()) };
         return write_rows(spec, chunk, piece.first, bytes).map_err(in_column);
     }
@@ -91,7 +91,7 @@ fn write_piece(spec: &Spec, chunk: &ColumnChunk<'_>, piece: &ChunkRows, out: Row
         let scratch = scratch.as_uninit_mut().get_mut(..rows * out.width()).unwrap_or(&mut []);
         write_rows(spec, chunk, piece.first + start, scratch).map_err(in_column)?;
         for (row, bytes) in (start..).zip(scratch.chunks(out.width().max(1))) {
-            // SAFETY: one row, which is ours.
+            // SAFETY: one row of this piece, and no other piece has it.
             unsafe { bytes_of(&out, row..row + 1) }.copy_from_slice(bytes);
         }
     }
@@ -101,7 +101,8 @@ fn write_piece(spec: &Spec, chunk: &ColumnChunk<'_>, piece: &ChunkRows, out: Row
 /// Returns the bytes of contiguous rows, or of a single row.
 ///
 /// # Safety
-/// They do, and nobody else uses them at the same time.
+/// `rows` are within `out.count()`; there is one, or `out.stride()` is `out.width()`; nobody else uses them while the slice
+/// lives.
 #[allow(clippy::mut_from_ref, reason = "the contract says that nobody else has these bytes")]
 unsafe fn bytes_of<'a>(out: &'a Rows<'_>, rows: Range<usize>) -> &'a mut [MaybeUninit<u8>] {
     let bytes = rows.len() * out.width();

@@ -383,7 +383,9 @@ impl Current {
         for (number, part) in words.chunks(TABLE_WORDS).enumerate() {
             let mut table = [0; TABLE_WORDS];
             table.iter_mut().zip(part).for_each(|(word, from)| *word = *from);
-            let (count, out) = (u32::try_from(part.len()).unwrap_or(0), out + (number * TABLE_WORDS * 8) as u64);
+            let count =
+                u32::try_from(part.len()).map_err(|_| Error::internal("a table of more than 32 bits of words"))?;
+            let out = out + (number * TABLE_WORDS * 8) as u64;
             let mut parameters = parameters![table, count, out];
             // SAFETY: `Launch` invariant; from `out` on there is room for these words, of those that were promised.
             unsafe { self.launch(Kernel::StoreTable, (u64::from(count), 1), &mut parameters, stream) }?;

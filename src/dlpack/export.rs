@@ -88,7 +88,8 @@ impl<M> ManagedBlock<M> {
         let holders = unsafe { &(*block).holders };
         // Most blocks have one holder, which can skip the atomic decrement.
         if holders.load(Ordering::Acquire) == 1 || holders.fetch_sub(1, Ordering::AcqRel) == 1 {
-            // SAFETY: the only holder.
+            // SAFETY: the count was 1, or fell from 1 to 0, so no other holder is left, and what they did happened before this
+            // (acquire).
             unsafe { Self::free(managed) };
         }
     }

@@ -7,7 +7,7 @@ use crate::cuda::is_cuda;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::kernels::{gathers_on, has_kernel, is_checked, is_gathered};
-use crate::plan::{Action, DICTIONARIES_READ, needs_copy};
+use crate::plan::{Action, HostWait, needs_copy};
 use crate::ragged::{is_rows, plan_ragged_type};
 use crate::spec::{
     ABOVE_1, CHUNKS, CopyMode, DICTIONARIES, Element, JOINED, NULLS, Nulls, Options, PossibleStep, Spec, Undecided,
@@ -108,17 +108,20 @@ impl ReportRow {
         let waits = [
             (
                 any(&|spec| spec.nulls() == Nulls::Refused && spec.field().is_nullable()),
-                "nulls are looked for, where they are not counted",
+                "nulls are looked for, where they are not counted".to_owned(),
             ),
-            (!is_copy && any(&|spec| spec.element() == Element::Bool8), "bytes that have to be bools are looked at"),
-            (is_copy && any(&is_checked), "whether every value fits is read, once for all columns"),
+            (!is_copy && any(&|spec| spec.element() == Element::Bool8), HostWait::Bools.to_string()),
+            (is_copy && any(&is_checked), HostWait::Casts.to_string()),
             (
                 any(&|spec| is_gathered(spec) || (!self.view && spec.has_codes() && spec.nulls() != Nulls::Refused)),
-                "whether every code has a value, and every row a run, is read, once for all columns",
+                HostWait::Codes.to_string(),
             ),
-            (self.refused_if.iter().all(|condition| condition != CHUNKS) && any(&Spec::has_codes), DICTIONARIES_READ),
+            (
+                self.refused_if.iter().all(|condition| condition != CHUNKS) && any(&Spec::has_codes),
+                HostWait::Dictionaries.to_string(),
+            ),
         ];
-        self.waits = waits.iter().filter(|(waits, _)| *waits).map(|(_, text)| (*text).to_owned()).collect();
+        self.waits = waits.into_iter().filter_map(|(waits, text)| waits.then_some(text)).collect();
         self.set_kernel(is_copy);
     }
 

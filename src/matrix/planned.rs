@@ -185,9 +185,8 @@ impl<'a> PlannedMatrix<'a> {
             return Ok(());
         }
         if !self.is_read {
-            let columns = |index: usize| self.chunks.iter().filter_map(move |chunk| chunk.columns.get(index));
             return self.spec.columns().iter().enumerate().try_for_each(|(index, (_, column))| {
-                columns(index).try_for_each(|chunk| refuse_known(column, chunk.leaf.known_nulls()))
+                column_of(&self.chunks, index).try_for_each(|chunk| refuse_known(column, chunk.leaf.known_nulls()))
             });
         }
         check_matrix_nulls(self.spec, &self.chunks)
@@ -223,7 +222,7 @@ impl<'a> PlannedMatrix<'a> {
                     return Err(self.plan.refused());
                 }
             }
-            // What was to be a view has the order that the view has.
+            // A view of columns is column-major, so the copy in its place is, too.
             let memory_order = if self.view.is_some() { MemoryOrder::F } else { self.options.memory_order };
             let tensor = backend.matrix(MatrixTask { memory_order, ..self.task() })?;
             record(self.spec, &self.plan);
@@ -246,7 +245,7 @@ impl<'a> PlannedMatrix<'a> {
         })
     }
 
-    /// Whether the bytes that have to be bools are some.
+    /// Whether every byte of the columns of `arrow.bool8` is 0 or 1.
     fn are_bools(&self, chunk: &MatrixColumns<'_>, backend: &dyn Backend) -> Result<bool> {
         for ((_, spec), column) in self.spec.columns().iter().zip(&chunk.columns) {
             if spec.element() == Element::Bool8 && !backend.are_bools(column)? {
@@ -276,7 +275,7 @@ fn is_one_piece(spec: &MatrixSpec, columns: &MatrixColumns<'_>, device: crate::d
         span = Some(span.map_or(values.start, |span| span.start)..values.end);
     }
     let span = span.unwrap_or(0..0);
-    // What each column is, they are not together.
+    // Each column is memory of the device; the span between them may not be.
     Ok(stream_order::check_memory(device, span.start, span.len()).is_ok())
 }
 

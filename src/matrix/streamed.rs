@@ -63,7 +63,7 @@ impl ResultSpec {
             ResultKind::Column { spec, .. } if spec.decoded().is_some() => Ok(false),
             ResultKind::Column { position, spec, options } => {
                 let size = ColumnRef::of(array, *position).chunk(spec)?.size(spec);
-                Ok(!Plan::new(spec, &[size], options, Placement::Host)?.takes_elements_as_they_lie())
+                Ok(!Plan::new(spec, &[size], options, Placement::Host)?.may_return_stored_values())
             }
         }
     }

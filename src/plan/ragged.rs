@@ -24,7 +24,7 @@ impl Plan {
         Self { rows, elements: rows, bytes: bytes.unwrap_or(0), steps, ..Self::default() }
     }
 
-    /// The plan for a result that is made of this one's by another plan.
+    /// This plan followed by `next`, which reads its result.
     pub(crate) fn then(self, next: Self) -> Self {
         let bytes = self.bytes.saturating_add(next.bytes);
         Self { bytes, steps: self.steps.into_iter().chain(next.steps.iter().copied()).collect(), ..next }

@@ -50,7 +50,7 @@ impl TransferStep {
     }
 }
 
-/// What is done, in words; of a step that copies nothing, nothing.
+/// Describes the step; empty if it copies nothing.
 impl fmt::Display for TransferStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.path {

@@ -109,12 +109,11 @@ fn named(text: &str) -> PyResult<DType> {
 /// # Errors
 /// Why a code of another byte order is refused.
 fn code(text: &str) -> Result<Option<DType>, &'static str> {
-    let native = if cfg!(target_endian = "little") { '<' } else { '>' };
     let order = text.chars().next().filter(|first| "<>=|".contains(*first));
     let rest = order.map_or(text, |order| text.trim_start_matches(order));
     let found = CODES.iter().find(|(code, _)| *code == rest).map(|(_, dtype)| *dtype);
     match order {
-        Some(order @ ('<' | '>')) if found.is_some() && order != native => {
+        Some('>') if found.is_some() => {
             Err("tensors have the byte order of the processor: write the code without the order, such as \"f4\"")
         }
         _ => Ok(found),

@@ -21,7 +21,7 @@ pub(super) use values::{CastTo, Truth};
 pub(crate) fn misfit_error(spec: &Spec, index: usize, value: &[u8; 32]) -> Error {
     let text = match spec.element().scaled() {
         Some(scaled) => decimal_text(scaled, value),
-        // SAFETY: an element has no more bytes.
+        // SAFETY: `look` reads one element of any alignment, and no dtype has more than 16 of the 32 bytes.
         None => look(spec.element().dtype(), spec.dtype()).and_then(|look| unsafe { look(value.as_ptr()) }),
     };
     let misfit = Misfit { index, value: text.unwrap_or_else(|| "of an element".to_owned()) };

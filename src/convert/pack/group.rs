@@ -301,7 +301,7 @@ impl<'a> LaneGroup<'a> {
         Loads::new(self.lanes, |lane| lane.load().filter(|load| has_tiles || load.is_alike()))
     }
 
-    /// As [`Self::pack`], up to 64 rows. What a cast in registers took for a misfit may be none.
+    /// As [`Self::pack`], up to 64 rows, without casts in registers: these may report a misfit where there is none.
     ///
     /// # Safety
     /// As [`Self::pack`], for at most 64 rows.
@@ -312,7 +312,8 @@ impl<'a> LaneGroup<'a> {
         unsafe { self.chunk(&Loads::MADE, first, out, scratch) }
     }
 
-    /// As [`Self::pack`], up to 64 rows. What lanes are loaded by tells where an element may not fit.
+    /// As [`Self::pack`], up to 64 rows. Returns false if an element may not fit; casts in registers may be wrong about
+    /// that.
     ///
     /// # Safety
     /// As [`Self::pack`], for at most 64 rows, and for 64 where lanes are loaded.

@@ -59,8 +59,8 @@ pub(crate) fn pack_small(columns: &PlainColumns<'_>) -> Result<Option<Tensor>> {
     unsafe { Tensor::from_host_buffer(buffer, columns.dtype(), shape, strides, None) }.map(Some)
 }
 
-/// Writes the columns as the rows of `out`, apart from which they lie; false where another way has to be taken, or finds why
-/// none can: nothing is written then.
+/// Writes the columns as the rows of `out`. Returns false, and writes nothing, if `out` overlaps them or is not for this
+/// function: the general path writes it, or tells why it cannot be written.
 pub(crate) fn write_small(columns: &PlainColumns<'_>, out: &mut Output<'_>) -> bool {
     let size = columns.dtype().itemsize();
     let (&[rows, count], &[row, 1]) = (out.shape(), out.strides()) else { return false };

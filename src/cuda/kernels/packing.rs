@@ -148,7 +148,8 @@ impl Current {
             return Ok(());
         }
         let kernel = packing.kernel()?;
-        let (to, size) = (packing.cast_to.unwrap_or(ColumnType::Same) as u32, u32::try_from(itemsize).unwrap_or(0));
+        let to = packing.cast_to.unwrap_or(ColumnType::Same) as u32;
+        let size = u32::try_from(itemsize).map_err(|_| Error::internal("elements of more than 32 bits of bytes"))?;
         match layout {
             MatrixLayout::ColumnMajor { .. } => {
                 // The driver reads as many as the kernel has: only casts have the last.

@@ -121,9 +121,10 @@ impl Strided {
             (*extent, *step, *out_step) = (axis.extent, axis.step, axis.out_step);
             dimensions += 1;
         }
-        let small = |number: u64| u32::try_from(number).unwrap_or(0);
-        shape.dimensions = small(dimensions as u64);
-        (shape.size, shape.is_across) = (small(size), u32::from(is_across));
+        let small =
+            |number: u64| u32::try_from(number).map_err(|_| Error::internal("elements of more than 32 bits of bytes"));
+        shape.dimensions = small(dimensions as u64)?;
+        (shape.size, shape.is_across) = (small(size)?, u32::from(is_across));
         Ok((shape, tiles))
     }
 

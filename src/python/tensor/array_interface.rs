@@ -44,15 +44,11 @@ pub(super) fn typestr(dtype: DType) -> Option<String> {
         Kind::Float => return None,
         Kind::Complex => 'c',
     };
-    let order = match dtype.itemsize() {
-        1 => '|',
-        _ if cfg!(target_endian = "little") => '<',
-        _ => '>',
-    };
+    let order = if dtype.itemsize() == 1 { '|' } else { '<' };
     Some(format!("{order}{kind}{}", dtype.itemsize()))
 }
 
-/// The dtype that goes by a name of NumPy's array interface, in this machine's byte order.
+/// The dtype that goes by a name of NumPy's array interface, little-endian.
 pub(super) fn dtype_of(name: &str) -> Option<DType> {
     DType::ALL.iter().copied().find(|dtype| {
         typestr(*dtype).is_some_and(|own| {
