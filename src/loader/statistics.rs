@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow_schema::FieldRef;
+use arrow_schema::{DataType, FieldRef};
 
 use super::source_rows::on_host;
 use crate::alloc::fallible;
@@ -192,6 +192,11 @@ impl Statistics {
         let paths = Conversion::default().columns(names.iter().map(String::as_str)).paths(field)?;
         let field = paths.as_deref().map_or(field, PathColumns::field);
         let column = |((position, column), (name, statistic)): ((usize, &FieldRef), &(String, Statistic))| {
+            if let DataType::Struct(_) = column.data_type() {
+                return Err(Error::unsupported("a struct is counted by its fields, and not by its rows")
+                    .remedy_is("name one of its fields by its path, such as \"s.a\"")
+                    .in_column(column.name()));
+            }
             let dtype = if statistic.is_a_count() { count_dtype(column) } else { dtype_of(column).map(Some)? };
             let limit = (*statistic == Statistic::Mode).then_some(limit);
             let seen = Seen { limit, ..Seen::default() };

@@ -1,6 +1,7 @@
 //! Tests statistics: each by its definition, exactly, and what has none.
 
-use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray, UInt64Array};
+use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray, StructArray, UInt64Array};
+use arrow_schema::Field;
 
 use super::*;
 
@@ -118,4 +119,18 @@ fn a_mode_has_a_limit_of_different_values() {
     assert_eq!(of(integers(&[1, 2, 3, 2, 1, 2]), Statistic::Mode).unwrap(), Scalar::Int(2));
     let error = of(integers(&[1, 2, 3, 4]), Statistic::Mode).unwrap_err();
     assert!(error.reason().contains("more than 3 different values") && error.remedy().is_some(), "{error}");
+}
+
+#[test]
+fn a_struct_has_no_statistics_but_its_fields_have() {
+    let rows = StructArray::from(vec![(Arc::new(Field::new("x", DataType::Int64, true)), integers(&[5, 7]))]);
+    for statistic in [Statistic::Count, Statistic::NullCount, Statistic::Mean] {
+        let error = of(Arc::new(rows.clone()), statistic).unwrap_err();
+        assert_eq!((error.kind(), error.column()), (crate::error::ErrorKind::Unsupported, Some("a")), "{error}");
+    }
+    let batch = RecordBatch::try_from_iter([("a", Arc::new(rows) as ArrayRef)]).unwrap();
+    let array = DeviceArray::from_record_batch(&batch).unwrap();
+    let mut statistics = Statistics::new(array.field(), &[("a.x".to_owned(), Statistic::Count)], 3).unwrap();
+    statistics.add(&array).unwrap();
+    assert_eq!(statistics.finish().unwrap(), [("a.x".to_owned(), Scalar::Int(2))]);
 }
