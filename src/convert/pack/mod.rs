@@ -204,7 +204,16 @@ struct Packer<'a> {
 }
 
 impl Packer<'_> {
-    /// Writes rows, the first of which is row `first` of the columns.
+    /// Writes rows, the first of which is row `first` of the columns. The first of these that applies:
+    ///
+    /// | rows | written by | because |
+    /// |---|---|---|
+    /// | stay in the cache, or no store goes past it | `cached` | the caller reads them there |
+    /// | are shorter than a line | `groups`, past the cache if dense | one group has all columns, and its rows fill lines |
+    /// | are whole lines, from one on | `groups`, past the cache | each group writes a whole line of each row |
+    /// | are whole lines, dense, not from one on | `line_by_line` | a line has the end of a row and the start of the next |
+    /// | are dense | `sharing_lines` | as there, and each row starts elsewhere in its line |
+    /// | lie apart | `groups` | a line has bytes that are not the matrix's |
     ///
     /// # Safety
     /// As [`pack_rows`].
