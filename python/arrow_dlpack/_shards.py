@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
@@ -11,13 +12,22 @@ from typing import Any
 
 _READERS = ("pyarrow.parquet", "duckdb", "polars")
 
-# Footers that this process has parsed: each shard of a file would parse them again. There is no lock, which a fork
-# could leave locked: each access of a dict is atomic.
+# Footers that this process has parsed: each shard of a file would parse them again. Reading threads share them.
 _footers: dict[tuple[str, int, int, int, int], tuple[Any, int]] = {}
 # The most bytes of footers, as they are in the files; in memory they take about five times as many.
 _FOOTER_BYTES = 8 << 20
-# How many there are. Threads that add at once may lose a part of this.
+# How many there are.
 _footer_bytes = 0
+_lock = threading.Lock()
+
+
+def _renew() -> None:
+    """Makes another lock in a process that was forked while a thread had this one, and counts what that left."""
+    global _lock, _footer_bytes
+    _lock, _footer_bytes = threading.Lock(), sum(size for _, size in _footers.values())
+
+
+os.register_at_fork(after_in_child=_renew)
 
 
 def _opened(parquet: Any, path: str) -> Any:
@@ -39,11 +49,14 @@ def _keep(key: tuple[str, int, int, int, int], metadata: Any) -> None:
     """Keeps a footer, and frees the oldest where they are too many."""
     global _footer_bytes
     size = metadata.serialized_size
-    _footers[key] = metadata, size
-    _footer_bytes = size if len(_footers) == 1 else _footer_bytes + size
-    while _footer_bytes > _FOOTER_BYTES and _footers:
-        _, freed = _footers.pop(next(iter(_footers)), (None, 0))
-        _footer_bytes -= freed
+    with _lock:
+        # Two threads may have parsed the same one.
+        _, before = _footers.pop(key, (None, 0))
+        _footer_bytes = _footer_bytes - before + size if _footers else size
+        _footers[key] = metadata, size
+        while _footer_bytes > _FOOTER_BYTES and _footers:
+            _, freed = _footers.pop(next(iter(_footers)))
+            _footer_bytes -= freed
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,9 @@
 
 import os
 import pickle
+import sys
+import threading
+import types
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +113,32 @@ def test_names_of_no_column_are_refused(tmp_path: Path):
         ad.parquet_shards(tmp_path / "a.parquet", columns="ab")
     for columns in (["a"], ["s"], ["s.x", "b"], ["l"], []):
         assert len(ad.parquet_shards(tmp_path / "a.parquet", columns=columns)) == 1
+
+
+def test_threads_may_keep_footers(monkeypatch: Any):
+    monkeypatch.setattr(module, "_FOOTER_BYTES", 10)
+    footer, errors = types.SimpleNamespace(serialized_size=5), []
+
+    def keep(thread: int) -> None:
+        try:
+            for number in range(10_000):
+                # Some are those of another thread.
+                module._keep((str(thread // 2), number, 0, 0, 0), footer)
+        except BaseException as error:
+            errors.append(error)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=keep, args=(thread,)) for thread in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert errors == []
+    assert (len(module._footers), module._footer_bytes) == (2, 10)
 
 
 def test_many_footers_take_as_long_as_few_each(parsed: list[str]):
