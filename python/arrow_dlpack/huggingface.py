@@ -12,8 +12,8 @@ def shards(dataset: Any, num_shards: int | None = None) -> list[Any]:
 
     dataset: a `datasets.Dataset`, whose shards tell their rows, or an `IterableDataset`, whose shards do not, so that
         a `Loader` has one lane of them.
-    num_shards: how many; None is one for each file of a `Dataset` (one without files is one shard), and the
-        `num_shards` of an `IterableDataset`.
+    num_shards: how many; None is one for each file of a `Dataset` (one without files is one shard), but no more than
+        it has rows, and the `num_shards` of an `IterableDataset`.
 
     The shards pickle if the data set does, and keep its `select` and `shuffle`. An `IterableDataset` that is not in
     Arrow format is read in that format.
@@ -26,11 +26,12 @@ def shards(dataset: Any, num_shards: int | None = None) -> list[Any]:
         hint = "; pass one of its splits, such as dataset['train']" if isinstance(dataset, dict) else ""
         raise TypeError(f"dataset must be a Dataset or an IterableDataset of Hugging Face, not {found}{hint}")
     is_stream = not hasattr(dataset, "__len__")
+    rows = 0 if is_stream else len(dataset)
     if num_shards is None:
-        num_shards = int(dataset.num_shards) if is_stream else max(len(dataset.cache_files), 1)
+        # A selection of few rows still names all files.
+        num_shards = int(dataset.num_shards) if is_stream else max(min(len(dataset.cache_files), rows), 1)
     if num_shards < 1:
         raise ValueError(f"num_shards must be 1 or more, not {num_shards}")
-    rows = 0 if is_stream else len(dataset)
     if not is_stream and num_shards > max(rows, 1):
         raise ValueError(f"the data set has {rows} rows, and num_shards is {num_shards}; pass as many at most")
     if not is_stream:

@@ -21,10 +21,19 @@ class _Blocks:
     def __call__(self) -> Any:
         blocks = iter(self._tables())
         first = next(blocks, None)
-        # A split can be empty, and its columns are those of the others.
-        schema = self.split.schema().base_schema if first is None else first.schema
+        schema = self._schema() if first is None else first.schema
         reader = importlib.import_module("pyarrow").RecordBatchReader
         return reader.from_batches(schema, self._batches(first, blocks))
+
+    def _schema(self) -> Any:
+        """The columns of an empty split, which are those of the others."""
+        schema = self.split.schema()
+        if schema is None:
+            raise ValueError(
+                "the split has no rows, and Ray does not know its columns, so there are no batches to make; give each "
+                "split rows, such as by streaming_split(n, equal=True)"
+            )
+        return schema.base_schema
 
     def _tables(self) -> Iterator[Any]:
         for table in self.split.iter_batches(batch_format="pyarrow", batch_size=None):
@@ -51,7 +60,8 @@ def loader(split: Any, *, batch_size: int, **options: Any) -> Loader[Any]:
     (`DataContext.execution_options.preserve_order`) and there is one split; else a state cannot be resumed, and a
     resumed `Loader` raises an error. Codes of dictionaries differ from block to block: pass `categories`.
 
-    Raises TypeError for `rank`, `world_size` or `sources`, and what `Loader` raises.
+    Raises TypeError for `rank`, `world_size` or `sources`, and what `Loader` raises. `iter()` raises ValueError for a
+    split without rows of which Ray does not know the columns.
     """
     for name in ("rank", "world_size", "sources", "lanes", "readers"):
         if name in options:

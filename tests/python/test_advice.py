@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from arrow_dlpack import huggingface
+from arrow_dlpack import huggingface, ray
 
 WORDS = pa.array(["a", "b", "a"])
 CODES = WORDS.dictionary_encode()
@@ -185,6 +185,25 @@ def test_shards_are_no_more_than_rows():
     assert huggingface.shards(Rows(), 2) == [([0], 1), ([0], 1)]
     with pytest.raises(ValueError, match="the data set has 2 rows, and num_shards is 3; pass as many at most"):
         huggingface.shards(Rows(), 3)
+
+
+def test_shards_of_a_small_selection_are_no_more_than_its_rows():
+    class Selection(Rows):
+        cache_files = ("a", "b", "c")
+
+    assert huggingface.shards(Selection()) == [([0], 1), ([0], 1)]
+
+
+def test_a_split_of_ray_without_rows_and_columns():
+    class Split:
+        def iter_batches(self, **options: object) -> list[pa.Table]:
+            return []
+
+        def schema(self) -> None:
+            return None
+
+    with pytest.raises(ValueError, match="the split has no rows, and Ray does not know its columns"):
+        list(ray.loader(Split(), batch_size=1, xp="numpy"))
 
 
 def test_one_is_singular_and_no_name_is_quoted():

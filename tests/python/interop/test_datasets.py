@@ -286,6 +286,8 @@ class TestShards:
         sources = huggingface.shards(loaded)
         assert [rows for _, rows in sources] == [834, 833, 833]
         assert rows_in(ad.Loader(sources=sources, batch_size=700)) == [*range(ROWS)]
+        # A selection names all files.
+        assert [rows for _, rows in huggingface.shards(loaded.select([5, 3]))] == [1, 1]
 
     def test_of_a_stream(self):
         stream = numbered().to_iterable_dataset(num_shards=4)
