@@ -20,7 +20,7 @@ OPTIONS = {"lanes": 12, "batch_size": 3, "shuffle_buffer": 30, "seed": 5}
 
 
 def opened(start: int, rows: int) -> pa.Table:
-    return pa.table({"row": range(start, start + rows)})
+    return pa.table({"row": pa.array(range(start, start + rows), pa.int64())})
 
 
 def shards() -> list:
