@@ -9,7 +9,9 @@ import multiprocessing.context
 import operator
 import os
 import tempfile
+import threading
 from collections.abc import Iterator
+from dataclasses import astuple, dataclass, replace
 from multiprocessing import reduction
 from typing import Any
 
@@ -17,107 +19,188 @@ from typing import Any
 _REMEMBERED = 16
 
 
+@dataclass(frozen=True)
+class Turn:
+    """Where an iteration begins."""
+
+    epoch: int
+    seed: int | None
+    # A position within the epoch, as `Loader.state_dict()` returns it; None is the epoch's start.
+    state: dict[str, Any] | None
+    # How many turns were set or claimed before, with this one if it was claimed.
+    version: int
+
+
 class Epochs:
     """Numbers iterations. Processes that were forked or spawned from one that has it share it; other pickles copy it.
 
-    An unnamed file holds the numbers: a lock on it ends with the process that has it, however that ends.
+    An unnamed file holds the numbers: the epoch, the seed and the loaded state of the next iteration, and which
+    iterations of workers have begun. A lock on the file ends with the process that has it, however that ends.
     """
 
     def __init__(self, seed: int | None, next_epoch: int = 0) -> None:
-        self._begin({"next": next_epoch, "seed": seed, "is_in_workers": False, "claims": []})
+        self._begin({"next": next_epoch, "seed": seed, "state": None, "latest": None, "version": 0, "claims": []})
 
     def _begin(self, numbers: dict[str, Any]) -> None:
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the object is
-        os.pwrite(self._file.fileno(), json.dumps(numbers).encode(), 0)
+        # Open as long as the object is.
+        self._join(tempfile.TemporaryFile(), 0)  # noqa: SIM115
+        os.pwrite(self._file.fileno(), _encoded(numbers), 0)
+
+    def _join(self, file: Any, generation: int) -> None:
+        self._file = file
         self._passes: dict[tuple[int, int, int], int] = {}
+        # Counts what this process has set. Workers have the number of the time when they were started.
+        self._generation = generation
+        self._locks: dict[int, threading.RLock] = {}
+
+    @property
+    def lock(self) -> threading.RLock:
+        """Excludes the threads of this process, whose locks on the file do not exclude each other."""
+        # A lock for each process: a thread that a fork left behind may hold that of the parent. A signal handler may
+        # ask for a state while its thread has the lock.
+        return self._locks.setdefault(os.getpid(), threading.RLock())
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[int]:
+        descriptor = self._file.fileno()
+        with self.lock:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX)
+            try:
+                yield descriptor
+            finally:
+                fcntl.lockf(descriptor, fcntl.LOCK_UN)
+
+    def _read(self) -> dict[str, Any]:
+        with self._locked() as descriptor:
+            return _parsed(descriptor)
 
     @contextlib.contextmanager
     def _numbers(self) -> Iterator[dict[str, Any]]:
-        descriptor = self._file.fileno()
-        fcntl.lockf(descriptor, fcntl.LOCK_EX)
-        try:
-            content = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
-            numbers = json.loads(content)
+        """The numbers, to change them."""
+        with self._locked() as descriptor:
+            numbers = _parsed(descriptor)
             yield numbers
-            # In one call, so that a process that is killed leaves either text.
-            os.pwrite(descriptor, json.dumps(numbers).encode().ljust(len(content)), 0)
-        finally:
-            fcntl.lockf(descriptor, fcntl.LOCK_UN)
-
-    def _get(self, name: str) -> Any:
-        with self._numbers() as numbers:
-            return numbers[name]
+            text = _encoded(numbers)
+            # In one call, so that a process that is killed leaves either text, perhaps with spaces after it.
+            os.pwrite(descriptor, text.ljust(os.fstat(descriptor).st_size), 0)
+            os.ftruncate(descriptor, len(text))
 
     @property
-    def seed(self) -> int | None:
-        """The seed of all processes."""
-        seed: int | None = self._get("seed")
-        return seed
+    def coming(self) -> Turn:
+        """Where the next iteration begins."""
+        return _turn(self._read())
 
     @property
     def next(self) -> int:
         """The epoch of the next iteration."""
-        return int(self._get("next"))
+        return self.coming.epoch
+
+    @property
+    def seed(self) -> int | None:
+        """The seed of all processes."""
+        return self.coming.seed
 
     @property
     def is_in_workers(self) -> bool:
-        """Whether the latest iteration is in worker processes."""
-        return bool(self._get("is_in_workers"))
+        """Whether worker processes make the latest iteration, and no later one was set."""
+        return bool(self._read()["latest"] == "workers")
 
-    def claimed(self) -> int:
-        """The epoch of an iteration in this process; the next one has the next."""
+    @property
+    def is_in_process(self) -> bool:
+        """Whether a process that is no worker makes the latest iteration, and no later one was set."""
+        return bool(self._read()["latest"] == "process")
+
+    def claim(self) -> Turn:
+        """Where an iteration in this process begins; the next one has the next epoch."""
         with self._numbers() as numbers:
-            numbers["next"] += 1
-            numbers["is_in_workers"] = False
-            return int(numbers["next"]) - 1
+            return _claimed(numbers, "process")
 
-    def claimed_by_worker(self, worker: int, iteration: int) -> int:
-        """The epoch of an iteration in a worker process; its other workers get the same.
+    def claim_of_worker(self, number: tuple[int, int], iteration: int) -> Turn:
+        """Where an iteration in a worker process begins; its other workers get the same.
 
+        number: (v, V) for worker v of V.
         iteration: a number that the workers of an iteration have in common, such as torch's base seed.
         """
+        worker, workers = number
         # Workers that persist go on with the same number.
         key = (os.getpid(), worker, iteration)
         passes = self._passes[key] = self._passes.get(key, 0) + 1
+        # A generator that was seeded again yields the same number for another iteration. That is told by what was set
+        # before its workers were started, and by the numbers of their processes: those of one iteration were started
+        # in their order, and others of at least V processes before or after.
+        of = [self._generation, iteration, passes, workers]
+        identity = multiprocessing.current_process()._identity
+        first = identity[-1] - worker if identity else 0
         with self._numbers() as numbers:
-            claims = numbers["claims"]
-            for claim in reversed(claims):
-                # The same number once more, of a generator that was seeded again, is another iteration.
-                if claim["of"] == [iteration, passes] and worker not in claim["workers"]:
+            for claim in reversed(numbers["claims"]):
+                is_near = abs(first - claim["first"]) < workers
+                if claim["of"] == of and is_near and worker not in claim["workers"]:
                     claim["workers"].append(worker)
-                    return int(claim["epoch"])
-            epoch = int(numbers["next"])
-            numbers["next"], numbers["is_in_workers"] = epoch + 1, True
-            claims.append({"of": [iteration, passes], "epoch": epoch, "workers": [worker]})
-            numbers["claims"] = claims[-_REMEMBERED:]
-            return epoch
+                    return Turn(*claim["turn"])
+            turn = _claimed(numbers, "workers")
+            claim = {"of": of, "first": first, "workers": [worker], "turn": astuple(turn)}
+            numbers["claims"] = [*numbers["claims"], claim][-_REMEMBERED:]
+            return turn
+
+    def give_back(self, turn: Turn) -> None:
+        """The next iteration begins there, as this one could not, unless another has begun, or was set, since."""
+        with self._numbers() as numbers:
+            if numbers["version"] == turn.version:
+                _set(numbers, next=turn.epoch, state=turn.state, latest=None)
 
     def set_epoch(self, epoch: int) -> None:
-        """The next iteration is of this epoch."""
+        """The next iteration is of this epoch; it keeps a state of the same epoch."""
         with self._numbers() as numbers:
-            numbers["next"] = epoch
+            self._generation += 1
+            state = numbers["state"]
+            is_of_it = state is not None and state["epoch"] == epoch
+            _set(numbers, next=epoch, state=state if is_of_it else None, latest=None)
 
-    def set_state(self, epoch: int, seed: int | None) -> None:
-        """The next iteration is of this epoch, by this seed, in whichever process."""
+    def set_state(self, state: dict[str, Any]) -> None:
+        """The next iteration goes on from this state of `Loader.state_dict()`, in whichever process."""
         with self._numbers() as numbers:
-            numbers.update(next=epoch, seed=seed, is_in_workers=False)
+            self._generation += 1
+            _set(numbers, next=state["epoch"], seed=state["seed"], state=state, latest=None)
 
     def set_state_of_worker(self, next_epoch: int, seed: int | None) -> None:
         """A worker goes on in the epoch before this one, or has ended it, and so do the other workers."""
         with self._numbers() as numbers:
-            numbers.update(next=max(numbers["next"], next_epoch), seed=seed, is_in_workers=True)
+            _set(numbers, next=max(numbers["next"], next_epoch), seed=seed, state=None, latest="workers")
 
     def __getstate__(self) -> Any:
         if is_spawning():
-            return reduction.DupFd(self._file.fileno())
-        with self._numbers() as numbers:
-            return {**numbers, "is_in_workers": False, "claims": []}
+            return reduction.DupFd(self._file.fileno()), self._generation
+        return {**self._read(), "latest": None, "claims": []}
 
     def __setstate__(self, state: Any) -> None:
         if isinstance(state, dict):
             self._begin(state)
         else:
-            self._file, self._passes = os.fdopen(state.detach(), "r+b"), {}
+            descriptor, generation = state
+            self._join(os.fdopen(descriptor.detach(), "r+b"), generation)
+
+
+def _encoded(numbers: dict[str, Any]) -> bytes:
+    return json.dumps(numbers, separators=(",", ":")).encode()
+
+
+def _parsed(descriptor: int) -> dict[str, Any]:
+    numbers: dict[str, Any] = json.loads(os.pread(descriptor, os.fstat(descriptor).st_size, 0))
+    return numbers
+
+
+def _turn(numbers: dict[str, Any]) -> Turn:
+    return Turn(numbers["next"], numbers["seed"], numbers["state"], numbers["version"])
+
+
+def _set(numbers: dict[str, Any], **changes: Any) -> None:
+    numbers.update(changes, version=numbers["version"] + 1)
+
+
+def _claimed(numbers: dict[str, Any], latest: str) -> Turn:
+    turn = _turn(numbers)
+    _set(numbers, next=turn.epoch + 1, state=None, latest=latest)
+    return replace(turn, version=numbers["version"])
 
 
 def epoch_number(epoch: Any) -> int:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import importlib
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ._epochs import Epochs, epoch_number, is_spawning
+from ._epochs import Epochs, Turn, epoch_number, is_spawning
 from ._native import Loader
 
 __all__ = ["LoaderDataset"]
@@ -19,8 +21,11 @@ class _Worker:
     """What a worker process keeps."""
 
     number: tuple[int, int]
+    seed: int | None
     loader: Loader[Any]
     has_ended: bool = False
+    # Whether the next iteration goes on from a state of this worker.
+    is_loaded: bool = False
 
 
 class LoaderDataset:
@@ -61,13 +66,13 @@ class LoaderDataset:
         self._source = source
         self._ranks = None if rank is None or world_size is None else (rank, world_size)
         self._group, self._compare = group, compare
-        self._loader: Loader[Any] | None = None
         self._worker: _Worker | None = None
+        # The loader of this process if that is no worker, and the ranks and the seed that it was made with.
+        self._loader: Loader[Any] | None = None
+        self._loader_terms: tuple[tuple[int, int], int | None] | None = None
         # Refuses wrong options before the ranks are known. Ranks that shuffle need a seed, which Loader demands.
-        self._loader_ranks = self._ranks or (0, 1)
-        self._epochs = Epochs(self._made(self._loader_ranks, options.get("seed")).state_dict()["seed"])
-        # A state that was loaded, until an epoch begins.
-        self._state: dict[str, Any] | None = None
+        first = self._made(self._ranks or (0, 1), options.get("seed"))
+        self._epochs = Epochs(first.state_dict()["seed"])
         self._register()
 
     def _register(self) -> None:
@@ -97,71 +102,93 @@ class LoaderDataset:
             )
         return 0, 1
 
-    def _seed_of(self, ranks: tuple[int, int]) -> int | None:
+    def _seed_of(self, ranks: tuple[int, int], seed: int | None) -> int | None:
+        """The seed to make a loader with, where `Epochs` has this one."""
         # A random seed is not that of other ranks.
-        return self._epochs.seed if ranks[1] == 1 else self._options.get("seed")
+        return seed if ranks[1] == 1 else self._options.get("seed")
 
     def _of_process(self) -> Loader[Any]:
-        """The loader of a process that is no worker."""
+        """The loader of a process that is no worker, where its iteration is, or where the next one begins."""
+        with self._epochs.lock:
+            before, turn = self._loader, self._epochs.coming
+            loader = self._of_seed(turn.seed)
+            if loader is not before or not self._epochs.is_in_process:
+                _place(loader, turn)
+            return loader
+
+    def _of_seed(self, seed: int | None) -> Loader[Any]:
+        """The loader of a process that is no worker, wherever it stands."""
         ranks = self._ranks_now()
-        if self._loader is None or self._loader_ranks != ranks:
-            loader = self._made(ranks, self._seed_of(ranks))
-            if self._state is not None:
-                loader.load_state_dict(self._state)
-            else:
-                loader.set_epoch(self._epochs.next)
-            self._loader, self._loader_ranks = loader, ranks
+        terms = ranks, self._seed_of(ranks, seed)
+        if self._loader is None or self._loader_terms != terms:
+            self._loader, self._loader_terms = self._made(*terms), terms
         return self._loader
 
-    def _of_worker(self, info: Any) -> _Worker:
+    def _of_worker(self, number: tuple[int, int]) -> _Worker:
         """What this worker process keeps."""
-        number = (int(info.id), int(info.num_workers))
         if self._worker is None or self._worker.number != number:
             if not str(self._options.get("device") or "cpu").startswith("cpu"):
                 raise RuntimeError("worker processes make batches in host memory: leave device= out, or num_workers=0")
-            self._worker = _Worker(number, self._made_for(number, self._seed_of(self._ranks_now())))
+            self._worker = self._made_for(number, self._seed_of(self._ranks_now(), self._epochs.seed))
         return self._worker
 
-    def _made_for(self, number: tuple[int, int], seed: int | None) -> Loader[Any]:
-        """The loader of a worker process."""
-        # As many as torch's operations have there.
+    def _made_for(self, number: tuple[int, int], seed: int | None) -> _Worker:
+        # As many threads as torch's operations have there.
         threads = self._options.get("threads") or 1
-        return self._made(self._ranks_now(), seed, threads=threads, worker=number)
+        loader = self._made(self._ranks_now(), seed, threads=threads, worker=number)
+        return _Worker(number, seed, loader)
 
     def __iter__(self) -> Iterator[Any]:
-        """Begins the next epoch, or continues that of a loaded state: in a worker process, its share of the batches."""
+        """Begins the next epoch, or continues that of a loaded state: in a worker process, its share of the batches.
+
+        An iteration that fails to open the source has not begun: the next one begins where it would have.
+        """
         info = _worker_info()
         return self._of_rank() if info is None else self._share(info)
 
     def _of_rank(self) -> Iterator[Any]:
         # At the first batch: an iterator that nobody asks for one begins no epoch.
-        loader = self._of_process()
-        loader.set_epoch(self._epochs.claimed())
-        self._state = None
-        yield from loader
+        with self._epochs.lock:
+            loader = self._of_seed(self._epochs.seed)
+            turn = self._epochs.claim()
+            with self._given_back(turn):
+                _place(loader, turn)
+        # Without the lock, which other threads may ask a state under: opening a source takes its time.
+        with self._given_back(turn):
+            batches = iter(loader)
+        yield from batches
         if self._compare:
             self.compare_ranks()
 
+    @contextlib.contextmanager
+    def _given_back(self, turn: Turn) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self._epochs.give_back(turn)
+            raise
+
     def _share(self, info: Any) -> Iterator[Any]:
-        worker, state = self._of_worker(info), self._state
-        if state is not None and "worker" in state:
-            # Of this worker. It is in its epoch, or at the end of it, whatever other workers are at.
-            self._state = None
-            worker.loader.load_state_dict(state["loader"])
-            epoch = int(state["loader"]["epoch"])
-            worker.has_ended = bool(state["has_ended"])
-            next_epoch = epoch if worker.has_ended else epoch + 1
-            self._epochs.set_state_of_worker(next_epoch, state["loader"]["seed"])
-            return iter(()) if worker.has_ended else self._batches_of(worker)
-        epoch = self._epochs.claimed_by_worker(info.id, info.seed - info.id)
-        if state is not None and state["epoch"] == epoch:
-            worker.loader.load_state_dict(state)
-        worker.loader.set_epoch(epoch)
-        return self._batches_of(worker)
+        number = _number(info)
+        worker = self._of_worker(number)
+        if worker.is_loaded:
+            # It is in its epoch, or at the end of it, whatever other workers are at.
+            next_epoch = worker.loader.epoch + (not worker.has_ended)
+            batches = iter(()) if worker.has_ended else self._batches_of(worker)
+            worker.is_loaded = False
+            self._epochs.set_state_of_worker(next_epoch, worker.seed)
+            return batches
+        turn = self._epochs.claim_of_worker(number, info.seed - info.id)
+        with self._given_back(turn):
+            seed = self._seed_of(self._ranks_now(), turn.seed)
+            if worker.seed != seed:
+                worker = self._worker = self._made_for(number, seed)
+            _place(worker.loader, turn)
+            return self._batches_of(worker)
 
     def _batches_of(self, worker: _Worker) -> Iterator[Any]:
-        worker.has_ended = False
         batches = iter(worker.loader)
+        worker.has_ended = False
 
         def each() -> Iterator[Any]:
             yield from batches
@@ -176,12 +203,14 @@ class LoaderDataset:
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch of the next iteration, also in workers. Keeps a loaded state of the same epoch.
 
+        `state_dict()` is then the start of that epoch, or the loaded state, as it is of a `Loader`.
+
         Raises TypeError for what is no integer, and ValueError for one below 0 or of more than 64 bits.
         """
         epoch = epoch_number(epoch)
         self._epochs.set_epoch(epoch)
-        if self._state is not None and self._state["epoch"] != epoch:
-            self._state = None
+        if self._worker is not None and self._worker.loader.epoch != epoch:
+            self._worker.is_loaded = False
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the position as a dict that JSON can hold: `Loader.state_dict()`, or in a worker that of its share.
@@ -189,10 +218,11 @@ class LoaderDataset:
         The ranks compare their fingerprints, so all of them must call it, unless `compare=False` was passed.
 
         Raises RuntimeError if worker processes make the batches: only a `StatefulDataLoader` knows how many of those
-        the loop has got.
+        the loop has got. After `set_epoch()` or `load_state_dict()` the position is known again.
         """
-        if _worker_info() is not None:
-            worker = self._of_worker(_worker_info())
+        info = _worker_info()
+        if info is not None:
+            worker = self._of_worker(_number(info))
             number = list(worker.number)
             return {"worker": number, "has_ended": worker.has_ended, "loader": worker.loader.state_dict()}
         if self._epochs.is_in_workers:
@@ -206,8 +236,8 @@ class LoaderDataset:
         return loader.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores a state of `state_dict()` or of a `Loader`: the next iteration continues from there. The numbers of
-        ranks and workers and the batch size may be others.
+        """Restores a state of `state_dict()` or of a `Loader`: the next iteration continues from there, in this process
+        or in workers, also in those that persist. The numbers of ranks and workers and the batch size may be others.
 
         Raises what `Loader.load_state_dict` raises, and ValueError for the state of another worker, and for a source
         that can be read once, and was. Nothing has changed then.
@@ -224,19 +254,22 @@ class LoaderDataset:
             position, has_ended = state.get("loader"), state.get("has_ended")
             if info is None or not isinstance(position, dict) or not isinstance(has_ended, bool):
                 raise ValueError('the state is none of a worker: it needs a dict "loader", and a bool "has_ended"')
-            seed = self._seed_in(position)
-            # Refuses a wrong state before anything changes.
-            self._made_for((info.id, info.num_workers), seed).load_state_dict(position)
-            self._epochs.set_state_of_worker(0, seed)
-            self._state, self._worker = state, None
+        else:
+            position, has_ended = state, False
+        # Refuses a wrong state before anything changes.
+        ranks, seed = self._ranks_now(), self._seed_in(position)
+        if info is not None:
+            worker = self._made_for(_number(info), seed)
+            worker.loader.load_state_dict(position)
+            worker.seed, worker.has_ended, worker.is_loaded = worker.loader.state_dict()["seed"], has_ended, True
+            self._worker = worker
             return
-        ranks = self._ranks_now()
-        loader = self._made(ranks, self._seed_in(state) if ranks[1] == 1 else self._options.get("seed"))
-        loader.load_state_dict(state)
-        # Its numbers are Python's, whatever integers those of the state are.
-        position = loader.state_dict()
-        self._epochs.set_state(position["epoch"], position["seed"])
-        self._state, self._loader, self._loader_ranks = state, loader, ranks
+        loader = self._made(ranks, self._seed_of(ranks, seed))
+        loader.load_state_dict(position)
+        with self._epochs.lock:
+            # Its numbers are Python's, whatever integers those of the state are.
+            self._epochs.set_state(loader.state_dict())
+            self._loader, self._loader_terms = loader, (ranks, self._seed_of(ranks, self._epochs.seed))
 
     def _seed_in(self, state: Mapping[str, Any]) -> int | None:
         """The seed to go on with: that of a state, unless another was passed, which Loader refuses."""
@@ -287,10 +320,12 @@ class LoaderDataset:
     def __getstate__(self) -> dict[str, Any]:
         self._refuse_spent()
         state = {**self.__dict__, "_loader": None, "_worker": None, "_group": None}
-        if self._loader is not None and self._state is None and not is_spawning():
-            # A copy goes on in this epoch, and a worker begins the next one.
-            position = state["_state"] = self._loader.state_dict()
-            state["_epochs"] = Epochs(position["seed"], position["epoch"])
+        if not is_spawning():
+            # A copy goes on where this one is, and then has epochs of its own. A worker has those of this one.
+            with self._epochs.lock:
+                epochs = state["_epochs"] = copy.copy(self._epochs)
+                if self._loader is not None and self._epochs.is_in_process:
+                    epochs.set_state(self._loader.state_dict())
         if self._group is not None or _distributed():
             # A process that is not of the group knows no rank.
             state["_ranks"] = self._ranks_now()
@@ -299,6 +334,21 @@ class LoaderDataset:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._register()
+
+
+def _place(loader: Loader[Any], turn: Turn) -> None:
+    """Moves a loader to where an iteration begins."""
+    if turn.state is not None:
+        loader.load_state_dict(turn.state)
+        return
+    # By way of another epoch: a loader that was to go on in this one would keep that.
+    loader.set_epoch(turn.epoch ^ 1)
+    loader.set_epoch(turn.epoch)
+
+
+def _number(info: Any) -> tuple[int, int]:
+    """The number of a worker, and how many there are."""
+    return int(info.id), int(info.num_workers)
 
 
 def _worker_info() -> Any:

@@ -194,6 +194,70 @@ class TestStates:
         with pytest.raises(ValueError, match="shuffle_buffer"):
             dataset(shuffle_buffer=5).load_state_dict(dataset().state_dict())
 
+    def test_of_an_epoch_that_was_set(self, dataset, loader_of):
+        def begun(data: Any) -> None:
+            next(iter(data))
+
+        def loaded(data: Any) -> None:
+            data.load_state_dict(middle)
+
+        def in_workers(data: Any) -> None:
+            list(loader_of(data, 2))
+
+        first = dataset()
+        iterator = iter(first)
+        next(iterator)
+        middle = first.state_dict()
+        for before in (len, list, begun, loaded, in_workers):
+            data = dataset()
+            before(data)
+            data.set_epoch(5)
+            state = data.state_dict()
+            assert (state["epoch"], state["taken"]) == (5, [0] * 12)
+            for other in (copy.copy(data), copy.deepcopy(data), pickle.loads(pickle.dumps(data)), data):
+                assert [rows(batch) for batch in other] == expected(5)
+        loaded(data)
+        data.set_epoch(0)
+        assert data.state_dict() == middle
+
+    def test_pickles_go_on_after_the_epochs_of_workers(self, dataset, loader_of):
+        data = dataset()
+        len(data)
+        batched = loader_of(data, 2)
+        for _ in range(2):
+            list(batched)
+        assert [rows(batch) for batch in pickle.loads(pickle.dumps(data))] == expected(2)
+
+    def test_copies_have_epochs_of_their_own(self, dataset):
+        first = dataset()
+        other = copy.copy(first)
+        for data in (first, other):
+            assert [[rows(batch) for batch in data] for _ in range(2)] == [expected(0), expected(1)]
+
+    @pytest.mark.parametrize("seed", [5, None])
+    def test_are_loaded_by_workers_that_persist(self, dataset, loader_of, seed: int | None):
+        first = dataset(seed=seed)
+        iterator = iter(first)
+        list(itertools.islice(iterator, 4))
+        state = first.state_dict()
+        rest = [rows(batch) for batch in iterator]
+        batched = loader_of(dataset(seed=seed), 2, persistent_workers=True)
+        list(batched)
+        batched.dataset.load_state_dict(state)
+        for epoch in (rest, [rows(batch) for batch in first]):
+            assert [rows(batch) for batch in batched] == epoch
+
+    def test_are_used_once(self, dataset, loader_of):
+        first = dataset()
+        next(iter(first))
+        state = first.state_dict()
+        data = dataset()
+        for again in (loader_of(data, 2), loader_of(data, 0)):
+            data.load_state_dict(state)
+            assert [rows(batch) for batch in loader_of(data, 2)] == expected(0)[1:]
+            data.set_epoch(0)
+            assert [rows(batch) for batch in again] == expected(0)
+
     def test_copies_and_pickles_go_on(self, dataset):
         first = dataset()
         iterator = iter(first)
@@ -374,6 +438,16 @@ class TestWrongEpochsAndStates:
             assert data.state_dict() == good
         data.load_state_dict(good)
         assert [rows(batch) for batch in data] == expected(0)[1::2]
+        iterator = iter(data)
+        next(iterator)
+        middle = data.state_dict()
+        # A state of all workers is one of each.
+        for state in (middle, middle["loader"]):
+            other = dataset()
+            other.load_state_dict(state)
+            assert other.state_dict() == middle
+            assert [rows(batch) for batch in other] == expected(1)[3::2]
+            assert [rows(batch) for batch in other] == expected(2)[1::2]
 
     def test_a_pickle_makes_no_other_loader(self, torch):
         from arrow_dlpack.torch import LoaderDataset

@@ -1,7 +1,10 @@
 """A Loader in torch's DataLoader gives its batches in the process of the loop, and refuses in worker processes."""
 
+import functools
+import itertools
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import arrow_dlpack as ad
@@ -57,6 +60,65 @@ assert [batch.tolist() for batch in batches] == [[[1.0], [2.0]], [[3.0]]]
 def test_the_document_has_that_line():
     document = Path(__file__).parents[2] / "docs" / "loader.md"
     assert "torch.utils.data.IterableDataset.register(ad.Loader)" in document.read_text()
+
+
+def opened_if(path: Path, start: int) -> pa.Table:
+    if not path.exists():
+        raise OSError("not there")
+    return pa.table({"row": range(start, start + 9)})
+
+
+class TestDataSets:
+    """Positions of a `LoaderDataset`."""
+
+    @pytest.mark.parametrize("workers", [0, 2])
+    def test_are_kept_if_the_source_cannot_be_opened(self, data, tmp_path: Path, workers: int):
+        from arrow_dlpack.torch import LoaderDataset
+
+        def rows() -> list[list[int]]:
+            return [batch[:, 0].tolist() for batch in batches]
+
+        path = tmp_path / "there"
+        sources = [(functools.partial(opened_if, path, start), 9) for start in (0, 9)]
+        dataset = LoaderDataset(sources=sources, lanes=2, batch_size=3)
+        batches = data.DataLoader(dataset, batch_size=None, num_workers=workers)
+        path.touch()
+        iterator = iter(dataset)
+        list(itertools.islice(iterator, 2))
+        state = dataset.state_dict()
+        iterator.close()
+        dataset.load_state_dict(state)
+        path.unlink()
+        with pytest.raises(OSError, match="not there"):
+            rows()
+        assert dataset.state_dict() == state
+        path.touch()
+        whole = [[row, row + 1, row + 2] for row in (0, 9, 3, 12, 6, 15)]
+        assert [rows(), rows()] == [whole[2:], whole]
+
+    def test_may_be_asked_by_another_thread(self, torch):
+        from arrow_dlpack.torch import LoaderDataset
+
+        dataset = LoaderDataset(TABLE, batch_size=10, prefetch=0)
+        has_ended, errors = threading.Event(), []
+
+        def ask() -> None:
+            try:
+                while not has_ended.is_set():
+                    dataset.state_dict()
+            except Exception as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        try:
+            for epoch in range(200):
+                assert len(list(dataset)) == 1
+                assert dataset.state_dict()["epoch"] == epoch + 1
+        finally:
+            has_ended.set()
+            thread.join()
+        assert errors == []
 
 
 def test_torch_is_not_imported():

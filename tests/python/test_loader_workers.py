@@ -7,11 +7,12 @@ import os
 import pickle
 import random
 import signal
+import threading
 from typing import Any
 
 import arrow_dlpack as ad
 import pytest
-from arrow_dlpack._epochs import Epochs
+from arrow_dlpack import _epochs
 from loader_reference import deal, lanes_of, numbered, rows_of
 
 
@@ -82,6 +83,16 @@ class TestOptions:
         assert repr(loader) == "Loader(Table, batch_size=2, worker=(0, 1))"
 
 
+class Epochs(_epochs.Epochs):
+    """Those of one to three workers, of whose turns only the epochs are asked."""
+
+    def claimed(self) -> int:
+        return self.claim().epoch
+
+    def claimed_by_worker(self, worker: int, iteration: int) -> int:
+        return self.claim_of_worker((worker, 3), iteration).epoch
+
+
 def claims(epochs: Epochs, worker: int, iteration: int, results: Any) -> None:
     results.put(epochs.claimed_by_worker(worker, iteration))
 
@@ -127,3 +138,99 @@ class TestEpochs:
         process.join()
         assert process.exitcode == -signal.SIGKILL
         assert (epochs.claimed(), epochs.seed) == (0, 5)
+
+    def test_threads_share_them(self):
+        epochs, found, errors = Epochs(5), [], []
+
+        def claim() -> None:
+            try:
+                for _ in range(300):
+                    found.append(epochs.claimed())
+                    assert epochs.seed == 5
+            except Exception as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=claim) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert (errors, sorted(found)) == ([], list(range(1200)))
+
+    @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+    def test_a_fork_while_a_thread_has_them_leaves_no_lock(self):
+        context = multiprocessing.get_context("fork")
+        epochs, results = Epochs(5), context.SimpleQueue()
+        has_it, is_forked = threading.Event(), threading.Event()
+
+        def holds() -> None:
+            with epochs.lock:
+                has_it.set()
+                is_forked.wait()
+
+        thread = threading.Thread(target=holds)
+        thread.start()
+        has_it.wait()
+        process = context.Process(target=claims, args=(epochs, 0, 77, results))
+        process.start()
+        is_forked.set()
+        thread.join()
+        process.join(60)
+        # It would wait for ever.
+        process.kill()
+        assert process.exitcode == 0
+        assert results.get() == 0
+
+    def test_reading_writes_nothing_and_a_shorter_text_leaves_nothing_behind(self, monkeypatch: Any):
+        epochs = Epochs(5)
+        size = os.fstat(epochs._file.fileno()).st_size
+        epochs.set_state({"epoch": 3, "seed": 7, "taken": [0] * 10_000})
+        assert os.fstat(epochs._file.fileno()).st_size > 10_000
+        epochs.set_epoch(4)
+        assert os.fstat(epochs._file.fileno()).st_size < 2 * size
+        monkeypatch.setattr(os, "pwrite", None)
+        assert (epochs.seed, epochs.next, epochs.is_in_workers, epochs.coming.state) == (7, 4, False, None)
+
+    def test_the_workers_of_an_iteration_that_was_left_are_not_joined(self, monkeypatch: Any):
+        """Two iterations of one base seed. Of the first one, only worker 0 began."""
+        epochs = Epochs(None)
+        processes = multiprocessing.current_process()
+        # Another thread started a process between those of the workers.
+        iterations = [{0: 5, 1: 7}, {0: 8, 1: 9}, {0: 10, 1: 12}]
+        found = []
+        for started, workers in zip(iterations, [[0], [1, 0], [0, 1]], strict=True):
+            for worker in workers:
+                monkeypatch.setattr(processes, "_identity", (started[worker],))
+                monkeypatch.setattr(epochs, "_passes", {})
+                found.append(epochs.claim_of_worker((worker, 2), 77).epoch)
+        assert found == [0, 1, 1, 2, 2]
+
+    def test_a_late_worker_joins_the_iteration_that_it_was_started_for(self):
+        epochs = Epochs(5)
+        late = pickle.loads(pickle.dumps(epochs))
+        # As a fork has it.
+        late._file, late._passes = epochs._file, {}
+        assert epochs.claimed_by_worker(0, 77) == 0
+        epochs.set_epoch(9)
+        assert late.claimed_by_worker(1, 77) == 0
+        epochs._passes.clear()
+        assert [epochs.claimed_by_worker(worker, 77) for worker in (1, 0)] == [9, 9]
+
+    def test_a_turn_is_given_back_unless_another_was_claimed_or_set(self):
+        epochs = Epochs(5)
+        state = {"epoch": 3, "seed": 7}
+        epochs.set_state(state)
+        turn = epochs.claim()
+        assert (turn.epoch, turn.seed, turn.state) == (3, 7, state)
+        assert (epochs.coming.epoch, epochs.coming.state) == (4, None)
+        epochs.give_back(turn)
+        assert (epochs.coming.epoch, epochs.coming.state) == (3, state)
+        turns = [epochs.claim_of_worker((worker, 2), 77) for worker in range(2)]
+        assert turns[0] == turns[1] != turn
+        epochs.set_epoch(8)
+        epochs.give_back(turns[0])
+        assert epochs.next == 8
+        turn = epochs.claim()
+        assert (turn.epoch, epochs.claimed()) == (8, 9)
+        epochs.give_back(turn)
+        assert epochs.next == 10
