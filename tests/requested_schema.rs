@@ -159,7 +159,7 @@ fn integers_and_what_counts_in_them_share_their_memory() {
     assert_eq!((given.data_type(), given.null_count(), log.bytes()), (&DataType::Date32, 1, 0));
     // What no date or time can count is refused, also where a cast gives it.
     const DAY: i64 = 86_400_000;
-    let micros = DataType::Time64(TimeUnit::Microsecond);
+    let (micros, nanos) = (DataType::Time64(TimeUnit::Microsecond), DataType::Time64(TimeUnit::Nanosecond));
     let wide = |values: [i64; 3]| Arc::new(Int64Array::from(values.to_vec())) as ArrayRef;
     let narrow = |values: [i32; 3]| Arc::new(Int32Array::from(values.to_vec())) as ArrayRef;
     let times = |values: [i64; 3]| Arc::new(TimestampMillisecondArray::from(values.to_vec())) as ArrayRef;
@@ -167,7 +167,8 @@ fn integers_and_what_counts_in_them_share_their_memory() {
         (wide([0, DAY, -DAY]), wide([0, DAY, 1]), DataType::Date64),
         (times([0, DAY, -DAY]), times([0, DAY, DAY + 1]), DataType::Date64),
         (wide([0, 1, DAY * 1000 - 1]), wide([0, 1, DAY * 1000]), micros.clone()),
-        (wide([0, 1, DAY]), wide([0, 1, -1]), DataType::Time64(TimeUnit::Nanosecond)),
+        (wide([0, 1, DAY]), wide([0, 1, -1]), nanos.clone()),
+        (wide([0, 1, DAY * 1_000_000 - 1]), wide([0, 1, DAY * 1_000_000]), nanos),
         (narrow([0, 1, 86_399]), narrow([0, 1, 86_400]), DataType::Time32(TimeUnit::Second)),
         (narrow([0, 1, 86_399_999]), narrow([0, 1, 86_400_000]), DataType::Time32(TimeUnit::Millisecond)),
     ] {

@@ -437,6 +437,18 @@ fn small_floats_are_their_bytes_by_name() {
 }
 
 #[test]
+fn small_floats_of_another_width_than_their_name_says_are_refused() {
+    for (name, width) in [("arrow_dlpack.bfloat16", 1), ("lance.bfloat16", 3), ("arrow_dlpack.float8_e4m3fn", 2)] {
+        let data_type = DataType::FixedSizeBinary(width);
+        let column = random_column(&data_type, 4, 0, &mut Random(3));
+        let field = extension(&field("x", data_type), name, "");
+        let error = convert(&field, &[shared(&column, &field)], &Conversion::default()).unwrap_err();
+        assert_eq!((error.kind(), error.column()), (ErrorKind::Invalid, Some("x")), "{error}");
+        assert!(error.reason().contains(&format!("of {width} bytes")), "{error}");
+    }
+}
+
+#[test]
 fn a_code_beyond_a_dictionary_with_nulls_is_an_error() {
     let values: ArrayRef = Arc::new(arrow_array::Int32Array::from(vec![Some(10), None, Some(30)]));
     for (codes, row) in

@@ -317,6 +317,8 @@ mod tests {
             DataType::FixedSizeList(child.clone(), 3),
             DataType::Decimal128(38, -3),
             DataType::Decimal64(18, 2),
+            DataType::Decimal32(9, 0),
+            DataType::Decimal256(76, 5),
             DataType::Timestamp(TimeUnit::Nanosecond, None),
             DataType::Timestamp(TimeUnit::Second, Some("Europe/Berlin".into())),
             DataType::Union(
@@ -384,6 +386,9 @@ mod tests {
             ("w:-2", 0),
             ("d:0,0", 0),
             ("d:39,0", 0),
+            ("d:10,0,32", 0),
+            ("d:19,0,64", 0),
+            ("d:77,0,256", 0),
             ("d:9,0,16", 0),
             ("d:1", 0),
             ("d:1,2,128,4", 0),

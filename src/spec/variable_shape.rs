@@ -92,6 +92,37 @@ fn parse(text: &str, ndim: usize) -> Option<(Vec<Option<i64>>, Vec<usize>)> {
 mod tests {
     use super::*;
 
+    fn list(item: DataType) -> DataType {
+        DataType::new_list(item, true)
+    }
+
+    fn extents(item: DataType) -> DataType {
+        DataType::new_fixed_size_list(item, 2, true)
+    }
+
+    #[test]
+    fn the_storage_is_a_list_and_extents_of_32_bits() {
+        let large = DataType::new_large_list(DataType::Float32, true);
+        let (data, shape) = (list(DataType::Float32), extents(DataType::Int32));
+        for (columns, is_read) in [
+            (vec![("data", data.clone()), ("shape", shape.clone())], true),
+            (vec![("shape", shape.clone()), ("data", data.clone())], true),
+            (vec![("data", data.clone()), ("shape", extents(DataType::Int64))], false),
+            (vec![("data", data.clone()), ("shape", list(DataType::Int32))], false),
+            (vec![("data", large), ("shape", shape.clone())], false),
+            (vec![("data", data)], false),
+            (vec![("shape", shape)], false),
+        ] {
+            let fields = columns.into_iter().map(|(name, data_type)| Field::new(name, data_type, false)).collect();
+            let metadata = [("ARROW:extension:name".to_owned(), VariableShape::NAME.to_owned())].into();
+            let field = Field::new("x", DataType::Struct(fields), true).with_metadata(metadata);
+            match VariableShape::of(&field) {
+                Ok(found) => assert!(is_read && found.is_some(), "{field}"),
+                Err(error) => assert!(!is_read && error.reason().contains("is stored as"), "{error}"),
+            }
+        }
+    }
+
     #[test]
     fn metadata_is_read_or_refused() {
         let nothing = Some((vec![], vec![]));

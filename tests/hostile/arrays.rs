@@ -134,6 +134,7 @@ fn children_must_be_there_and_long_enough() {
         assert_array_refused(array, |array| child_of(array, 0).n_buffers = 1, &["ArrowArray.n_buffers"]);
         assert_array_refused(array, |array| child_of(array, 0).null_count = 100, &["ArrowArray.null_count"]);
         assert_array_refused(array, |array| array.length += 1, &["child has", "10 slots"]);
+        assert_array_refused(array, |array| array.offset += 1, &["child has", "10 slots"]);
     }
     let union = UnionArray::try_new(
         UnionFields::try_new([0], [Field::new("a", DataType::Int32, true)]).unwrap(),
@@ -141,7 +142,9 @@ fn children_must_be_there_and_long_enough() {
         None,
         vec![Arc::new(Int32Array::from(vec![1, 2, 3]))],
     );
-    assert_array_refused(&union.unwrap(), |array| child_of(array, 0).length -= 1, &["the child has 2", "3 slots"]);
+    let union = union.unwrap();
+    assert_array_refused(&union, |array| child_of(array, 0).length -= 1, &["the child has 2", "3 slots"]);
+    assert_array_refused(&union, |array| array.offset += 1, &["the child has 3", "4 slots"]);
     let own = field("outer", rows().data_type().clone());
     let error = import_edited(&rows(), &own, |array| child_of(array, 0).length = 1).0.unwrap_err();
     assert_eq!(error.column(), Some("a"), "the narrowest column is named");
