@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use arrow_array::{Array, ArrayRef, Int32Array, StructArray, make_array};
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, FixedSizeListArray, Float32Array, Int32Array, StructArray, make_array};
 use arrow_dlpack::{Chunks, Conversion, CopyLog, CopyMode, DType, ErrorKind, MemoryOrder, NullPolicy, Scalar};
 use arrow_schema::{DataType, Field};
 
-use crate::support::arrow::{address_of_values, extension, field, import_edited, shared};
+use crate::support::arrow::{address_of_values, child_of, extension, field, import_edited, set_buffer, shared};
 use crate::support::reference::read;
 use crate::{matrix_of, of_one_buffer};
 
@@ -51,9 +52,45 @@ fn columns_that_lie_otherwise_are_copied() {
         assert_eq!(matrix_of(&batch, &never.clone().columns(columns)).is_ok(), is_view);
     }
     assert!(matrix_of(&batch, &never.clone().columns(["c0", "c2"])).is_ok());
+    assert!(matrix_of(&of_one_buffer(4, 4, 4), &never.clone().columns(["c0", "c1", "c3"])).is_err());
     assert!(matrix_of(&batch, &never.clone().dtype(DType::Float32)).is_err());
     let two = [batch.clone(), batch.clone()];
     assert!(never.to_tensor(Chunks::new(batch.field(), &two)).is_err());
+}
+
+#[test]
+fn columns_between_the_places_of_elements_are_copied() {
+    let batch = of_one_buffer(4, 2, 4).to_arrow().unwrap();
+    let starts = batch.as_struct().columns().iter().map(|column| address_of_values(column)).collect::<Vec<_>>();
+    let bytes: Vec<u8> = (0..16).flat_map(|value| f64::from(value).to_ne_bytes()).collect();
+    // With one column moved, the distance is no multiple of an element; with both, no element is aligned.
+    for moved in [[0, 4], [4, 4]] {
+        let (batch, _) = import_edited(&batch, &field("", batch.data_type().clone()), |batch| {
+            for (column, (start, moved)) in starts.iter().zip(moved).enumerate() {
+                set_buffer(child_of(batch, column), 1, start.wrapping_add(moved).cast());
+            }
+        });
+        let (batch, matrix) = (batch.unwrap(), Conversion::default().memory_order(MemoryOrder::F));
+        let error = matrix_of(&batch, &matrix.clone().copy(CopyMode::Never)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Copy, "{error}");
+        let copy = matrix_of(&batch, &matrix).unwrap();
+        assert!(copy.is_copied() && copy.as_ptr().addr().is_multiple_of(8));
+        let places = (0..4).flat_map(|row| [0, 1].map(|column| column * 32 + row * 8 + moved[column]));
+        assert_eq!(read(&copy), places.map(|at| bytes[at..at + 8].to_vec()).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_single_column_of_lists_is_a_matrix_of_their_items() {
+    let items: Vec<f32> = (0..12_i16).map(f32::from).collect();
+    let lists = FixedSizeListArray::new(field("item", DataType::Float32), 3, Arc::new(Float32Array::from(items)), None);
+    let array = StructArray::from(vec![(field("a", lists.data_type().clone()), Arc::new(lists) as ArrayRef)]);
+    let batch = shared(&array, &field("", array.data_type().clone()));
+    for order in [MemoryOrder::C, MemoryOrder::F, MemoryOrder::A] {
+        let matrix = matrix_of(&batch, &Conversion::default().memory_order(order)).unwrap();
+        assert_eq!(matrix.shape(), [4, 3]);
+        assert_eq!(read(&matrix), (0..12_i16).map(|value| f32::from(value).to_ne_bytes()).collect::<Vec<_>>());
+    }
 }
 
 #[test]
