@@ -170,11 +170,16 @@ fn gather_bits<T: ArrowNativeType>(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use arrow_array::types::{
         Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
     };
-    use arrow_array::{Array, ArrayRef, ArrowPrimitiveType, Int64Array, PrimitiveArray, make_array};
+    use arrow_array::{
+        Array, ArrayRef, ArrowPrimitiveType, BooleanArray, FixedSizeListArray, Int64Array, PrimitiveArray, make_array,
+    };
     use arrow_cast::cast;
+    use arrow_schema::Field;
 
     use super::super::repeat::repeated;
     use super::*;
@@ -192,10 +197,13 @@ mod tests {
             DataType::Decimal128(38, 0),
             DataType::Decimal256(40, 0),
         ];
-        let odd: arrow_array::BooleanArray = counted.iter().map(|row| row.map(|row| row % 3 == 1)).collect();
-        let bits: ArrayRef = std::sync::Arc::new(odd);
+        let odd: BooleanArray = counted.iter().map(|row| row.map(|row| row % 3 == 1)).collect();
+        let bits: ArrayRef = Arc::new(odd);
+        let items: ArrayRef = Arc::new((0..3 * VALUES).map(|at| Some(at % 5 < 2)).collect::<BooleanArray>());
+        let item = Arc::new(Field::new("item", DataType::Boolean, true));
+        let triples: ArrayRef = Arc::new(FixedSizeListArray::new(item, 3, items, counted.nulls().cloned()));
         // Miri takes a narrow one, a wide one and bits.
-        let all = types.into_iter().map(move |to| cast(&counted, &to).unwrap()).chain([bits]);
+        let all = types.into_iter().map(move |to| cast(&counted, &to).unwrap()).chain([bits, triples]);
         all.step_by(if cfg!(miri) { 3 } else { 1 })
     }
 
@@ -283,7 +291,8 @@ mod tests {
             let found = repeated(&none.to_data(), &Codes(&nulls)).unwrap();
             assert_eq!((found.len(), found.null_count()), (70, 70));
             let width = values.data_type().primitive_width();
-            let bytes = found.buffers().first().unwrap().as_slice();
+            let own = if let [items] = found.child_data() { items } else { &found };
+            let bytes = own.buffers().first().unwrap().as_slice();
             assert!(width.is_none_or(|width| bytes.len() == 70 * width) && bytes.iter().all(|byte| *byte == 0));
         }
     }

@@ -158,3 +158,28 @@ pub(crate) fn bytes_of_views<'a>(len: usize, rows: impl Iterator<Item = Result<O
     // SAFETY: every byte was written.
     unsafe { Tensor::from_host_buffer(buffer, DType::UInt8, shape, smallvec![1], None) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fewer_values_than_there_is_room_for_are_an_error() {
+        for dtype in [DType::Int32, DType::Int64] {
+            assert_eq!(collect_ints(dtype, 2, [1, 2].into_iter()).unwrap().shape(), [2]);
+            assert!(collect_ints(dtype, 3, [1, 2].into_iter()).is_err(), "{dtype}");
+        }
+        assert_eq!(collect_bools(2, [true, false].into_iter()).unwrap().as_bytes().unwrap(), [1, 0]);
+        assert!(collect_bools(2, [true].into_iter()).is_err());
+    }
+
+    #[test]
+    fn rows_of_bytes_fill_the_tensor() {
+        let rows = || [Ok(None), Ok(Some(&b"abc"[..])), Ok(Some(&b"d"[..]))].into_iter();
+        assert_eq!(bytes_of_views(4, rows()).unwrap().as_bytes().unwrap(), b"abcd");
+        for (len, reason) in [(3, "grew"), (5, "shrank")] {
+            let error = bytes_of_views(len, rows()).unwrap_err();
+            assert!(error.reason().contains(reason), "{error}");
+        }
+    }
+}

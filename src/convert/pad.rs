@@ -252,4 +252,18 @@ mod tests {
             assert_eq!(valid.as_bytes().unwrap(), [1, 1, 0, 0, 0, 0, 0, 0]);
         }
     }
+
+    #[test]
+    fn rows_of_another_spec_and_missing_rows_are_errors() {
+        let field = std::sync::Arc::new(arrow_schema::Field::new("x", arrow_schema::DataType::Int16, true));
+        let items = crate::arrow::DeviceArray::from_arrow(&Int16Array::from(vec![1, 2, 3]), field.clone()).unwrap();
+        let [spec, other] = [(), ()].map(|()| Spec::new(&field, &Options::default()).unwrap());
+        let chunk = ColumnRef::whole(&items).chunk(&spec).unwrap();
+        for (rows, is_whole) in [(1, true), (2, false)] {
+            let mut padder = Padder::new(&spec, &[7, 0], (rows, 2), false).unwrap();
+            assert!(padder.push(&ListItems::new(&other, &chunk).unwrap(), Some(0..1)).is_err());
+            padder.push(&ListItems::new(&spec, &chunk).unwrap(), Some(0..1)).unwrap();
+            assert_eq!(padder.finish().is_ok(), is_whole, "one row of {rows}");
+        }
+    }
 }

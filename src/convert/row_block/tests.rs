@@ -1,6 +1,8 @@
 //! Tests rows on their way into a batch: where they are, and what does not fit.
 
-use arrow_array::{Array, ArrayRef, FixedSizeListArray, Float32Array, Float64Array, Int16Array, RecordBatch};
+use arrow_array::{
+    Array, ArrayRef, FixedSizeListArray, Float32Array, Float64Array, Int8Array, Int16Array, RecordBatch,
+};
 use arrow_buffer::NullBuffer;
 use arrow_schema::{DataType, Field};
 
@@ -26,6 +28,31 @@ fn block(array: &DeviceArray, rows: usize, pool: &BlockPool) -> (Spec, RowBlock)
     let mut block = RowBlock::new(layout.clone());
     block.move_to(pool.take(rows * layout.bytes()).unwrap()).unwrap();
     (spec, block)
+}
+
+/// Returns a batch of the columns "a" and "b", of two floats each.
+fn floats() -> DeviceArray {
+    let column = |at: f32| -> ArrayRef { Arc::new(Float32Array::from(vec![at, at + 1.0])) };
+    let batch = RecordBatch::try_from_iter([("a", column(0.0)), ("b", column(10.0))]).unwrap();
+    DeviceArray::from_record_batch(&batch).unwrap()
+}
+
+/// Returns the spec of a matrix of such a batch, its columns, and a block for its rows.
+fn matrix<'a>(
+    batch: &'a DeviceArray,
+    columns: Option<&[String]>,
+    pool: &BlockPool,
+) -> (MatrixSpec, MatrixColumns<'a>, RowBlock) {
+    let spec = MatrixSpec::new(batch.field(), columns, |_| Options::default(), Some(DType::Float32)).unwrap();
+    let chunks = spec.columns().iter().map(|(position, spec)| {
+        let leaf = batch.view().struct_field(*position).unwrap().leaf(spec).unwrap();
+        ColumnChunk { mask: None, leaf, array: batch }
+    });
+    let columns = MatrixColumns { rows: batch.len(), columns: chunks.collect(), is_plain: false };
+    let layout = Arc::new(RowLayout::of_matrix(&spec).unwrap());
+    let mut block = RowBlock::new(layout.clone());
+    block.move_to(pool.take(batch.len() * layout.bytes()).unwrap()).unwrap();
+    (spec, columns, block)
 }
 
 #[test]
@@ -70,20 +97,9 @@ fn the_memory_of_a_tensor_is_used_again_when_it_is_gone() {
 #[test]
 fn rows_of_matrices_follow_each_other_and_may_have_no_bytes() {
     let pool = BlockPool::new(1, None);
-    let column = |at: f32| -> ArrayRef { Arc::new(Float32Array::from(vec![at, at + 1.0])) };
-    let batch = RecordBatch::try_from_iter([("a", column(0.0)), ("b", column(10.0))]).unwrap();
-    let batch = DeviceArray::from_record_batch(&batch).unwrap();
-    for (columns, expected) in [(None, &[0.0, 10.0, 1.0, 11.0][..]), (Some(vec![]), &[])] {
-        let options = |_: &str| Options::default();
-        let spec = MatrixSpec::new(batch.field(), columns.as_deref(), options, Some(DType::Float32)).unwrap();
-        let layout = Arc::new(RowLayout::of_matrix(&spec).unwrap());
-        let mut block = RowBlock::new(layout.clone());
-        block.move_to(pool.take(2 * layout.bytes()).unwrap()).unwrap();
-        let chunks = spec.columns().iter().map(|(position, spec)| {
-            let leaf = batch.view().struct_field(*position).unwrap().leaf(spec).unwrap();
-            ColumnChunk { mask: None, leaf, array: &batch }
-        });
-        let columns = MatrixColumns { rows: 2, columns: chunks.collect(), is_plain: false };
+    let batch = floats();
+    for (columns, expected) in [(None, &[0.0, 10.0, 1.0, 11.0][..]), (Some(&[][..]), &[])] {
+        let (spec, columns, mut block) = matrix(&batch, columns, &pool);
         block.append_matrix(&spec, &columns, 0, 1).unwrap();
         let tensor = block.into_tensor().unwrap();
         assert_eq!(tensor.shape(), [2, i64::try_from(spec.columns().len()).unwrap()]);
@@ -112,7 +128,7 @@ fn columns_of_another_dtype_or_layout_are_refused() {
     let (_, mut one) = block(&five, 10, &pool);
     let wide = Spec::new(five.field(), &Options::default().dtype(DType::Float64)).unwrap();
     assert!(append(&mut one, &five, &wide).is_err());
-    let bytes = arrow_array::Int8Array::from(vec![1; 4]);
+    let bytes = Int8Array::from(vec![1; 4]);
     let bytes = DeviceArray::from_arrow(&bytes, Arc::new(Field::new("b", bytes.data_type().clone(), true))).unwrap();
     let (_, mut other) = block(&bytes, 4, &pool);
     let spec = Spec::new(bytes.field(), &Options::default()).unwrap();
@@ -120,4 +136,32 @@ fn columns_of_another_dtype_or_layout_are_refused() {
     append(&mut one, &five, &Spec::new(five.field(), &Options::default()).unwrap()).unwrap();
     assert!(one.swap(0, &mut other, 0).is_err() && one.push(&mut other, 0).is_err());
     assert_eq!((one.rows(), other.rows()), (5, 4));
+}
+
+#[test]
+fn rows_of_another_width_are_refused() {
+    let pool = BlockPool::new(1, None);
+    let batch = floats();
+    let (_, both, mut wide) = matrix(&batch, None, &pool);
+    let (spec, one, _) = matrix(&batch, Some(&["a".to_owned()]), &pool);
+    assert!(wide.append_matrix(&spec, &one, 0, 1).is_err());
+    assert!(!wide.append_all_valid(&both).unwrap(), "the rows are no bools");
+    assert_eq!(wide.rows(), 0);
+
+    let item = Arc::new(Field::new("item", DataType::Int8, true));
+    let pairs = FixedSizeListArray::new(item, 2, Arc::new(Int8Array::from(vec![1, 2])), None);
+    let pairs = DeviceArray::from_arrow(&pairs, Arc::new(Field::new("x", pairs.data_type().clone(), true))).unwrap();
+    let bytes = Int8Array::from(vec![1]);
+    let bytes = DeviceArray::from_arrow(&bytes, Arc::new(Field::new("x", DataType::Int8, true))).unwrap();
+    let (of_pairs, mut values) = block(&pairs, 1, &pool);
+    let of_bytes = Spec::new(bytes.field(), &Options::default()).unwrap();
+    assert!(append(&mut values, &bytes, &of_bytes).is_err());
+    let leaf = bytes.view().leaf(&of_bytes).unwrap();
+    let chunk = ColumnChunk { mask: None, leaf, array: &bytes };
+    let mut valid = RowBlock::new(Arc::new(RowLayout::of_validity(&of_pairs).unwrap()));
+    valid.move_to(pool.take(2).unwrap()).unwrap();
+    assert!(valid.append_validity(&chunk).is_err(), "one bool of two");
+    let (_, mut one) = block(&bytes, 1, &pool);
+    assert!(one.append_validity(&chunk).is_err(), "bytes are no bools");
+    assert_eq!([values.rows(), valid.rows(), one.rows()], [0; 3]);
 }
