@@ -151,6 +151,15 @@ mod tests {
     }
 
     #[test]
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn a_block_that_is_not_mapped_is_not_taken_to_grow() {
+        let slot = CacheSlot::new();
+        let address = kept(&slot, HUGE_PAGES_FROM);
+        assert!(slot.take_mapped().is_none());
+        assert_eq!(taken(&slot, HUGE_PAGES_FROM), Some(address), "it stays in the cache");
+    }
+
+    #[test]
     fn threads_never_get_the_same_block() {
         let slot = CacheSlot::new();
         std::thread::scope(|scope| {

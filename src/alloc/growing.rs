@@ -88,6 +88,7 @@ impl GrowingBuffer {
 
 #[cfg(test)]
 mod tests {
+    use super::super::block::HUGE_PAGE;
     use super::*;
     use crate::error::ErrorKind;
 
@@ -126,6 +127,8 @@ mod tests {
             &[100, HUGE_PAGES_FROM, 7],
             &[HUGE_PAGES_FROM / 4; 21],
             &[HUGE_PAGES_FROM - 1, 1, 1],
+            // What is not used of a block that is not mapped goes beyond the huge page that the last byte is in.
+            &[HUGE_PAGE / 2 + HUGE_PAGE / 32, HUGE_PAGE / 2 - HUGE_PAGE / 32],
         ] {
             for value in 0..2 {
                 let mut buffer = GrowingBuffer::new().unwrap();
@@ -153,8 +156,16 @@ mod tests {
         let allocated = buffer.into_buffer().unwrap().layout.size();
         // On other systems nothing is mapped, so no pages can be returned.
         if cfg!(all(target_os = "linux", not(miri))) {
-            assert!(allocated <= written.next_multiple_of(super::super::HUGE_PAGE));
+            assert!(allocated <= written.next_multiple_of(HUGE_PAGE));
         }
+    }
+
+    #[test]
+    fn no_more_is_written_than_there_is_room_for() {
+        let mut buffer = GrowingBuffer::new().unwrap();
+        buffer.spare(100).unwrap();
+        buffer.advance(usize::MAX);
+        assert_eq!(buffer.len(), buffer.memory.len());
     }
 
     #[test]
