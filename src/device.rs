@@ -149,12 +149,14 @@ mod tests {
 
     #[test]
     fn pinned_and_managed_memory_have_an_ordinal_in_arrow_and_none_in_dlpack() {
-        for device_type in [DLDeviceType::CUDA_HOST, DLDeviceType::CUDA_MANAGED] {
+        for device_type in [DLDeviceType::CUDA_HOST, DLDeviceType::ROCM_HOST, DLDeviceType::CUDA_MANAGED] {
             let device = Device::new(device_type, 1);
             assert_eq!(device.to_arrow(), (device_type.0, 1));
             assert_eq!(device.to_dlpack().device_id, 0);
             assert_eq!(Device::from_arrow(device_type.0, -1).unwrap(), Device::new(device_type, 0));
+            assert_eq!(Device::from_arrow(device_type.0, 1).unwrap(), device);
         }
+        assert_eq!(Device::from_arrow(DLDeviceType::CUDA.0, -1).unwrap().id(), -1);
     }
 
     #[test]

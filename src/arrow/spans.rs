@@ -111,9 +111,10 @@ fn dictionary_overlaps(data_type: &DataType, array: &ArrowArray, bytes: &Range<u
 mod tests {
     use std::sync::Arc;
 
-    use arrow_array::types::Int8Type;
+    use arrow_array::types::{Int8Type, Int32Type};
     use arrow_array::{
-        Array, ArrayRef, BooleanArray, DictionaryArray, FixedSizeListArray, Float64Array, Int32Array, StructArray,
+        Array, ArrayRef, BooleanArray, DictionaryArray, FixedSizeListArray, Float64Array, Int32Array, ListArray,
+        StructArray,
     };
     use arrow_schema::{DataType, Field};
 
@@ -175,5 +176,11 @@ mod tests {
         let words: DictionaryArray<Int8Type> = ["a", "b", "a"].into_iter().collect();
         let offsets = words.values().to_data().buffers()[0].as_ptr().addr();
         assert!(overlaps(&words, offsets..offsets + 1));
+        // Two words have three offsets.
+        assert!(overlaps(&words, offsets + 8..offsets + 12) && !overlaps(&words, offsets + 12..offsets + 13));
+        // Rows of lists can name any item.
+        let lists = ListArray::from_iter_primitive::<Int32Type, _, _>([Some(vec![Some(1), Some(2)])]);
+        let item = lists.values().to_data().buffers()[0].as_ptr().addr();
+        assert!(overlaps(&lists, item..item + 1) && !overlaps(&lists, item + 8..item + 9));
     }
 }
