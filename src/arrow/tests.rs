@@ -1,12 +1,15 @@
 //! What do the checks and the walk of an array find: sizes at their limits, nulls of every level, dictionaries, rows?
 
+mod decompose;
+mod devices;
+
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
 
 use arrow_array::types::Int8Type;
 use arrow_array::{
-    Array, ArrayRef, BinaryViewArray, DictionaryArray, FixedSizeListArray, Int8Array, Int32Array, ListArray, NullArray,
-    StringArray, StringViewArray, StructArray, UnionArray,
+    Array, ArrayRef, BinaryViewArray, DictionaryArray, FixedSizeListArray, Int8Array, Int32Array, NullArray, RunArray,
+    StringArray, StructArray, UnionArray,
 };
 use arrow_buffer::NullBuffer;
 use arrow_schema::{DataType, Field, Fields, UnionFields};
@@ -18,7 +21,7 @@ use super::lists::Hidden;
 use super::view::Leaf;
 use super::{BitRange, export_array};
 use crate::dtype::DType;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::ffi::arrow_device::{ArrowArray, ArrowDeviceArray};
 use crate::spec::{NullPolicy, Options, Spec};
 
@@ -34,12 +37,27 @@ fn edited(array: &dyn Array, edit: impl FnOnce(&mut ArrowArray)) -> DeviceArray 
 
 /// Returns the array as one of a device that nobody reads.
 fn on_device(array: &dyn Array) -> DeviceArray {
+    edited_on_device(array, |_| ())
+}
+
+/// Returns the array as one of a device that nobody reads, after a change of its C struct.
+fn edited_on_device(array: &dyn Array, edit: impl FnOnce(&mut ArrowArray)) -> DeviceArray {
     let field = Arc::new(Field::new("x", array.data_type().clone(), true));
     let shared = DeviceArray::from_arrow(array, field.clone()).unwrap();
-    let array = export_array(&shared).unwrap().into_raw();
+    let mut array = export_array(&shared).unwrap().into_raw();
+    edit(&mut array);
     let mut raw = ArrowDeviceArray { array, device_id: 0, device_type: 10, sync_event: null_mut(), reserved: [0; 3] };
     // SAFETY: our export; a label of another device keeps it from being read.
     unsafe { DeviceArray::import_device(&raw mut raw, field) }.unwrap()
+}
+
+/// Changes a buffer of our export.
+fn set_buffer(array: &mut ArrowArray, index: usize, start: *const std::ffi::c_void) {
+    assert!(index < usize::try_from(array.n_buffers).unwrap());
+    // Taking an array apart reads by address.
+    start.expose_provenance();
+    // SAFETY: `buffers` has `n_buffers` entries, and `index` is below that.
+    unsafe { array.buffers.wrapping_add(index).write(start) };
 }
 
 fn leaf(array: &DeviceArray) -> Leaf<'_> {
@@ -244,21 +262,6 @@ fn codes_are_null_by_their_values_as_far_as_these_are_told() {
 }
 
 #[test]
-fn arrays_of_a_device_are_refused_where_the_host_reads() {
-    let list = ListArray::from_iter_primitive::<arrow_array::types::Int32Type, _, _>([Some(vec![Some(1)]), None]);
-    let views = StringViewArray::from(vec!["a text that is not inline", "b"]);
-    let hidden = Hidden::all(2).unwrap();
-    let errors = [
-        on_device(&list).lists().map(drop).unwrap_err(),
-        on_device(&views).views().map(drop).unwrap_err(),
-        on_device(&Int32Array::from(vec![1, 2])).hiding(&hidden).map(drop).unwrap_err(),
-        on_device(&Int32Array::from(vec![1, 2])).split_inherited().map(drop).unwrap_err(),
-    ];
-    assert!(errors.iter().all(|error| error.kind() == ErrorKind::Device), "{errors:?}");
-    assert!(edited(&list, |_| ()).views().is_err() && edited(&views, |_| ()).lists().is_err());
-}
-
-#[test]
 fn rows_of_views_are_read_where_they_are_valid() {
     let views =
         edited(&BinaryViewArray::from(vec![Some(&b"short"[..]), None, Some(b"a value that is not inline")]), |_| ());
@@ -268,6 +271,19 @@ fn rows_of_views_are_read_where_they_are_valid() {
     // Without rows and without buffers.
     let none = edited(&BinaryViewArray::from(Vec::<Option<&[u8]>>::new()), |_| ());
     assert_eq!(none.views().unwrap().rows(), 0);
+}
+
+#[test]
+fn runs_are_those_that_have_an_end_and_a_value() {
+    let runs = RunArray::try_new(&Int32Array::from(vec![1, 3, 4]), &Int32Array::from(vec![5, 6, 7])).unwrap();
+    let array = edited(&runs, |raw| {
+        // SAFETY: our export has two children, so there are two pointers.
+        let values = unsafe { *raw.children.wrapping_add(1) };
+        // SAFETY: the live child of our export, which nobody else uses.
+        unsafe { (*values).length -= 1 };
+    });
+    let values = leaf(&array).gathered_values().unwrap();
+    assert_eq!((values.count, values.code_bytes.len()), (2, 8));
 }
 
 #[test]
