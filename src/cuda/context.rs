@@ -188,13 +188,16 @@ impl CudaDevice {
 
     /// Like [`CudaDevice::enter`], for a process that is known not to be forked.
     pub(crate) fn enter_unchecked(&'static self) -> Called<Current> {
+        // First, because a driver may refuse to exchange the mode of a thread without a context.
+        let is_pushed = self.make_current()?;
         let mut mode = RELAXED;
         // SAFETY: `mode` is a local that the driver swaps with its own.
-        unsafe { self.driver.exchange_capture_mode(&raw mut mode) }?;
-        match self.make_current() {
-            Ok(is_pushed) => Ok(Current { device: self, mode, is_pushed, not_send: std::marker::PhantomData }),
+        match unsafe { self.driver.exchange_capture_mode(&raw mut mode) } {
+            Ok(()) => Ok(Current { device: self, mode, is_pushed, not_send: std::marker::PhantomData }),
             Err(status) => {
-                restore_mode(self.driver, mode);
+                if is_pushed {
+                    self.pop();
+                }
                 Err(status)
             }
         }
@@ -203,15 +206,38 @@ impl CudaDevice {
     /// Makes the device's primary context current in this thread, and returns whether it was pushed: a thread that works on the
     /// device already, as those of other libraries do, is spared the two calls.
     fn make_current(&self) -> Called<bool> {
-        let mut context = ContextHandle::NULL;
-        // SAFETY: `context` is a local that the driver sets.
-        unsafe { self.driver.context_get_current(&raw mut context) }?;
-        if context == self.context {
+        if self.is_current()? {
             return Ok(false);
         }
         // SAFETY: a retained primary context.
-        unsafe { self.driver.context_push(self.context) }?;
+        if let Err(status) = unsafe { self.driver.context_push(self.context) } {
+            // The error may be that of earlier work, and the context pushed all the same.
+            if !status.refused_the_call() && self.is_current() == Ok(true) {
+                self.pop();
+            }
+            return Err(status);
+        }
         Ok(true)
+    }
+
+    /// Returns whether the device's primary context is current in this thread.
+    fn is_current(&self) -> Called<bool> {
+        let mut context = ContextHandle::NULL;
+        // SAFETY: `context` is a local that the driver sets.
+        unsafe { self.driver.context_get_current(&raw mut context) }?;
+        Ok(context == self.context)
+    }
+
+    /// Makes the context current that was so before the one of this device was pushed, which is not the same.
+    fn pop(&self) {
+        let mut context = ContextHandle::NULL;
+        // SAFETY: `context` is a local that the driver sets; the context was pushed by this thread.
+        let mut pop = || unsafe { self.driver.context_pop(&raw mut context) };
+        // Once more only if the context is still current: the error may be that of earlier work, and a second pop would take another
+        // library's context. If the driver is shutting down, nothing is left to restore.
+        if pop().is_err() && self.is_current() == Ok(true) {
+            let _ = pop();
+        }
     }
 }
 
@@ -274,15 +300,11 @@ impl Current {
 
 impl Drop for Current {
     fn drop(&mut self) {
-        if self.is_pushed {
-            let mut context = ContextHandle::NULL;
-            // SAFETY: `context` is a local that the driver sets; the context was pushed by this thread.
-            let mut pop = || unsafe { self.driver().context_pop(&raw mut context) };
-            // Tried once more, because whoever made another context current before would continue in the wrong one. If the
-            // driver is shutting down, it fails for good, and nothing is left to restore.
-            let _ = pop().or_else(|_| pop());
-        }
+        // While the context is current, without which a driver may refuse.
         restore_mode(self.driver(), self.mode);
+        if self.is_pushed {
+            self.device.pop();
+        }
     }
 }
 

@@ -114,9 +114,16 @@ impl Status {
         self.code == Self::INVALID_CONTEXT
     }
 
+    /// Returns whether the call certainly had no effect, so that it may be made again. Most calls may also return the error of an
+    /// earlier asynchronous launch, and have taken effect then.
+    pub(crate) fn refused_the_call(self) -> bool {
+        // No context, not initialised, deinitialised.
+        matches!(self.code, Self::INVALID_CONTEXT | 3 | 4)
+    }
+
     /// Returns whether the context is lost, or the driver is shutting down: every later call fails too.
     pub(crate) fn is_final(self) -> bool {
-        // Deinitialised, not initialised, context destroyed.
+        // Not initialised, deinitialised, context destroyed.
         self.is_sticky() || matches!(self.code, 3 | 4 | 709)
     }
 

@@ -139,9 +139,10 @@ impl Drop for Event {
         // The driver frees an incomplete event when it completes.
         // SAFETY: an event of ours, which nobody uses after this.
         let destroy = || unsafe { self.device.driver.event_destroy(self.handle) };
-        // An event knows its context, but a driver may ask for a current one.
-        let is_destroyed = destroy().is_ok();
-        if !is_destroyed && let Ok(_current) = self.device.enter_unchecked() {
+        // An event knows its context, but a driver may ask for a current one. After any other error the event may be destroyed.
+        if destroy().is_err_and(Status::refused_the_call)
+            && let Ok(_current) = self.device.enter_unchecked()
+        {
             // Where it fails, the event is lost, and nothing else.
             let _ = destroy();
         }

@@ -127,12 +127,13 @@ impl DeviceBuffer {
 
 impl DeviceBuffer {
     /// Returns the memory to its pool by one call of the driver, on our stream for frees if there is one: a stream knows its
-    /// context, so that none has to be current.
+    /// context, so that none has to be current. False if the driver certainly has not freed it: after any other error it may have.
     fn is_freed_on_our_stream(&self) -> bool {
         let stream = self.device.free_stream.get().filter(|stream| **stream != StreamHandle::LEGACY);
         stream.is_some_and(|stream| {
-            // SAFETY: memory of ours, which nobody frees again if this succeeds; the stream is never destroyed.
-            unsafe { self.device.driver.memory_free_async(self.start, *stream) }.is_ok()
+            // SAFETY: memory of ours, which nobody frees again unless the driver has refused; the stream is never destroyed.
+            let freed = unsafe { self.device.driver.memory_free_async(self.start, *stream) };
+            !freed.is_err_and(Status::refused_the_call)
         })
     }
 

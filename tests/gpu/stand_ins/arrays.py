@@ -62,7 +62,8 @@ class Relaxed:
 
     def _exchange(self) -> None:
         mode = ctypes.c_uint(self.mode)
-        driver.call("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
+        with driver.current():
+            driver.call("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
         self.mode = mode.value
 
     def __enter__(self) -> None:

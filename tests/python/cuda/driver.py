@@ -369,6 +369,13 @@ def fail_from(function: str, nth: int, code: int) -> None:
     lib.simulated_cuda_fail_from(function.encode(), U64(nth), ctypes.c_uint(code))
 
 
+def fail_late(function: str, nth: int, code: int) -> None:
+    """Has the n-th call of a function from now have its effect, and return the code as that of an earlier launch."""
+    lib = simulated()
+    assert lib is not None
+    lib.simulated_cuda_fail_late(function.encode(), U64(nth), ctypes.c_uint(code))
+
+
 def fail_nothing() -> None:
     """Has no call fail any more that was told to and has not come yet."""
     lib = simulated()

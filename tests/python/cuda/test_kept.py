@@ -190,7 +190,8 @@ THREAD_LOCAL = 1
 def exchange_mode(mode: int) -> int:
     """Sets this thread's mode of capture, and returns the one before."""
     number = ctypes.c_int(mode)
-    driver.call("cuThreadExchangeStreamCaptureMode", ctypes.byref(number))
+    with driver.current():
+        driver.call("cuThreadExchangeStreamCaptureMode", ctypes.byref(number))
     return number.value
 
 

@@ -10,6 +10,7 @@ use crate::clock::Moment;
 use crate::context::Thread;
 use crate::costs::of_call;
 use crate::error::{Error, Outcome};
+use crate::inject::Told;
 use crate::settings::{Schedule, slow_threads};
 use crate::state::{CHANGED, State, lock};
 
@@ -83,12 +84,20 @@ impl Call {
     }
 
     /// Counts a call, unless this thread is exempt.
-    fn told_to_fail(&mut self, name: &'static str) -> Option<Error> {
+    fn told_to_fail(&mut self, name: &'static str) -> Option<Told> {
         if EXEMPT.get() {
             return None;
         }
         COUNTED.set(COUNTED.get() + 1);
         self.injection.count(name)
+    }
+
+    /// The code of a call that is told to fail.
+    fn fail(&mut self, told: Told) -> Error {
+        if told.code.is_sticky() {
+            self.lose_context(told.code);
+        }
+        told.code
     }
 
     /// Blocks this thread until the operation `tick` of a stream has run, and until the thread knows it.
@@ -149,11 +158,9 @@ fn checked(name: &'static str, body: impl FnOnce(&mut Call) -> Outcome) -> Outco
         crate::hold::pass(name);
     }
     let mut call = Call::begin(name, true);
-    if let Some(error) = call.told_to_fail(name) {
-        if error.is_sticky() {
-            call.lose_context(error);
-        }
-        return Err(error);
+    let told = call.told_to_fail(name);
+    if let Some(told) = told.filter(|told| !told.late) {
+        return Err(call.fail(told));
     }
     if call.process == 0 && !matches!(name, "cuInit" | "cuDriverGetVersion" | "cuGetProcAddress_v2") {
         return Err(Error::NOT_INITIALIZED);
@@ -165,7 +172,10 @@ fn checked(name: &'static str, body: impl FnOnce(&mut Call) -> Outcome) -> Outco
     call.spend(of_call(name));
     let outcome = body(&mut call);
     call.note_call(start);
-    outcome
+    match told {
+        Some(told) if outcome.is_ok() => Err(call.fail(told)),
+        _ => outcome,
+    }
 }
 
 /// How many threads are in the driver, or about to be.

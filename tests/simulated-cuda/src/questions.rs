@@ -11,7 +11,7 @@ use crate::race::{Access, Kind, only};
 use crate::state::CHANGED;
 
 /// What is asked here and how: raised when either changes.
-pub(crate) const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 5;
 
 /// # Safety
 ///
@@ -107,6 +107,18 @@ pub unsafe extern "C" fn simulated_cuda_fail_from(function: *const c_char, nth: 
     // SAFETY: as the caller says.
     let function = unsafe { text(function) };
     ask(|call| call.injection.add(&function, nth, true, code));
+}
+
+/// Lets the `nth` call from now of a function have its effect, and return `code` as that of an earlier asynchronous launch.
+///
+/// # Safety
+///
+/// `function` is a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn simulated_cuda_fail_late(function: *const c_char, nth: u64, code: u32) {
+    // SAFETY: as the caller says.
+    let function = unsafe { text(function) };
+    ask(|call| call.injection.add_late(&function, nth, code));
 }
 
 /// Lets nothing fail any more that was told to.

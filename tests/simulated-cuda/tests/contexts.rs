@@ -76,6 +76,28 @@ fn contexts_are_current_in_a_thread() {
 }
 
 #[test]
+fn a_capture_mode_is_exchanged_in_a_thread_with_a_context() {
+    holds("a_capture_mode_is_exchanged_in_a_thread_with_a_context", &[], |_run| {
+        ok!(cuInit(0));
+        let mut mode = Mode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        refused!(CUDA_ERROR_INVALID_CONTEXT, cuThreadExchangeStreamCaptureMode(&mut mode));
+        open(0);
+        ok!(cuThreadExchangeStreamCaptureMode(&mut mode));
+        assert_eq!(mode, Mode::CU_STREAM_CAPTURE_MODE_GLOBAL);
+    });
+}
+
+#[test]
+fn a_call_may_have_its_effect_and_fail() {
+    holds("a_call_may_have_its_effect_and_fail", &[("FAIL", "cuCtxPopCurrent_v2:1!:999")], |_run| {
+        open(0);
+        refused!(CUDA_ERROR_UNKNOWN, cuCtxPopCurrent_v2(&mut null_mut()));
+        assert!(current().is_null());
+        refused!(CUDA_ERROR_INVALID_CONTEXT, cuCtxPopCurrent_v2(&mut null_mut()));
+    });
+}
+
+#[test]
 fn a_primary_context_lives_until_its_last_release() {
     holds("a_primary_context_lives_until_its_last_release", &[], |run| {
         let context = open(0);

@@ -5,10 +5,13 @@ use crate::capture::{Graph, Mode};
 use crate::error::Error;
 
 driver! {
-    /// Exchanges the capture mode of this thread.
+    /// Exchanges the capture mode of this thread, in which a context has to be current. The context may be lost.
     fn cuThreadExchangeStreamCaptureMode(mode: Out<u32>) |call| {
         let wanted = Mode::from_number(mode.get()?)?;
         let thread = call.thread;
+        if call.threads[thread].contexts.is_empty() {
+            return Err(Error::INVALID_CONTEXT);
+        }
         let old = std::mem::replace(&mut call.threads[thread].capture_mode, wanted);
         mode.set(old.number())
     }
