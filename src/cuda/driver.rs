@@ -99,9 +99,8 @@ impl Status {
     pub(crate) const NO_DEVICE: u32 = 100;
     pub(crate) const INVALID_DEVICE: u32 = 101;
     pub(crate) const INVALID_CONTEXT: u32 = 201;
-    /// `CUDA_ERROR_NO_BINARY_FOR_GPU`.
-    pub(crate) const NO_BINARY: u32 = 209;
-    pub(crate) const INVALID_IMAGE: u32 = 200;
+    pub(crate) const NOT_SUPPORTED: u32 = 801;
+    pub(crate) const UNKNOWN: u32 = 999;
     /// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT`.
     pub(crate) const CAPTURE_IMPLICIT: u32 = 906;
 
@@ -129,9 +128,9 @@ impl Status {
 
     /// Returns whether the context is lost: every later call fails too.
     fn is_sticky(self) -> bool {
-        // Illegal address, assert, hardware stack, illegal instruction, misaligned address, invalid address space, invalid
-        // pc, launch failure and timeout, ECC.
-        matches!(self.code, 214 | 700 | 702 | 710 | 714..=719)
+        // ECC, NVLink, contained by the device; illegal address, launch timeout, assert, hardware stack, illegal instruction,
+        // misaligned address, invalid address space, invalid pc, launch failure; a device outside CUDA.
+        matches!(self.code, 214 | 220 | 226 | 700 | 702 | 710 | 714..=719 | 911)
     }
 }
 

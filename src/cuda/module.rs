@@ -97,14 +97,20 @@ fn load(driver: &Driver, images: &Images, capability: (u32, u32)) -> Result<Modu
         // SAFETY: `module` is a local that the driver sets; the image is a whole ELF file, which says how long it is.
         match unsafe { driver.module_load(&raw mut module, cubin.as_ptr().cast::<c_void>()) } {
             Ok(()) => return Ok(module),
-            Err(Status { code: Status::NO_BINARY | Status::INVALID_IMAGE, .. }) => {}
-            Err(status) => return Err(status.into()),
+            Err(status) if is_of_the_driver(status) => return Err(status.into()),
+            // How a driver refuses a cubin differs: invalid image, invalid PTX, invalid source, no binary for the device.
+            Err(_) => {}
         }
     }
     let ptx = images.ptx()?;
     // SAFETY: `module` is a local that the driver sets; the image is text that ends with a NUL.
     unsafe { driver.module_load(&raw mut module, ptx.as_ptr().cast::<c_void>()) }?;
     Ok(module)
+}
+
+/// Returns whether an image that the driver compiles would fail, too.
+fn is_of_the_driver(status: Status) -> bool {
+    status.is_out_of_memory() || status.is_final() || status.code == Status::UNKNOWN
 }
 
 fn function(driver: &Driver, module: ModuleHandle, name: &'static str) -> Result<FunctionHandle> {

@@ -27,7 +27,7 @@ pub(crate) struct Pointer {
     /// `None` for host memory that the driver does not know.
     pub(crate) device: Option<Device>,
     context: ContextHandle,
-    /// The start and the size of its allocation.
+    /// The start and the size of its allocation; zeros where the driver does not tell.
     range: (DevicePointer, usize),
 }
 
@@ -65,10 +65,14 @@ impl Pointer {
         Ok(Self { device: device.map(|kind| Device::new(kind, ordinal.max(0))), context, range: (start, size) })
     }
 
-    /// Returns the addresses of the allocation, if the driver knows them.
+    /// Returns the addresses of the allocation, if the driver knows them: of registered memory, of another process's and of
+    /// memory of the system it may write zeros, and yet succeed.
     fn allocation(&self) -> Option<Range<usize>> {
-        let start = usize::try_from(self.range.0).ok()?;
-        Some(start..start.checked_add(self.range.1)?)
+        let (start, bytes) = (usize::try_from(self.range.0).ok()?, self.range.1);
+        if start == 0 || bytes == 0 {
+            return None;
+        }
+        Some(start..start.checked_add(bytes)?)
     }
 }
 

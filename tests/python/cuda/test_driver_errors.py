@@ -86,3 +86,47 @@ class TestACallThatHasTakenEffect:
                 assert destroyed >= 1
                 assert driver.calls("cuEventDestroy_v2") - before == destroyed
         assert driver.live("events") == _native._cuda_kept()["events"]
+
+
+@pytest.fixture
+def registered() -> Iterator[tuple[mmap.mmap, int]]:
+    """Page-locked memory that another library has registered."""
+    memory = mmap.mmap(-1, mmap.PAGESIZE)
+    memory[: VALUES.nbytes] = VALUES.tobytes()
+    view = ctypes.c_char.from_buffer(memory)
+    address = ctypes.addressof(view)
+    with driver.current():
+        driver.call("cuMemHostRegister_v2", driver.Handle(address), driver.SIZE(mmap.PAGESIZE), 1)
+    yield memory, address
+    driver.drain()
+    with driver.current():
+        driver.call("cuMemHostUnregister", driver.Handle(address))
+
+
+def test_memory_of_which_the_driver_knows_no_range(pool: fakes.Pool, registered: tuple[mmap.mmap, int]) -> None:
+    """Asked for several attributes, it succeeds, and writes zeros for those that it cannot tell."""
+    source = fakes.Torch(pool, np.empty(0, "int32"), stream=driver.LEGACY, address=registered[1])
+    source.shape, source.strides, source.device = VALUES.shape, (1,), (fakes.CUDA_HOST, 0)
+    with driver.current():
+        tensor = ad.from_dlpack(source)
+    assert contents(tensor.to_device("cuda")) == VALUES.tobytes()
+
+
+@pytest.mark.no_devices
+def test_an_unknown_error_for_ever_is_a_lost_context() -> None:
+    """The reaper asks for a while, and then no more."""
+    unknown = "driver.exempt = True; " + "; ".join(
+        f'driver.fail_from("{function}", 1, {UNKNOWN})' for function in ("cuEventQuery", "cuEventSynchronize")
+    )
+    run(
+        """
+        driver.open_gates()
+        assert driver.soon(lambda: driver.calls("cuEventQuery") > 10)
+        assert driver.soon(is_quiet)
+        driver.fail_nothing()
+        # It is never given back, and nothing else fails.
+        assert (ad.collect(), pool.freed, driver.races()) == (1, 0, 0)
+        assert np.from_dlpack(ad.from_dlpack(np.arange(3), device="cuda").to_device("cpu")).tolist() == [0, 1, 2]
+        """,
+        before=unknown,
+    )

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 NO_BINARY_FOR_GPU, INVALID_IMAGE, OUT_OF_MEMORY = 209, 200, 2
+INVALID_PTX, UNSUPPORTED_PTX_VERSION, INVALID_SOURCE = 218, 222, 300
 
 
 def converted() -> list[float]:
@@ -41,7 +42,9 @@ def test_the_architecture_decides(monkeypatch: pytest.MonkeyPatch, capability: s
     assert driver.live("cubins") == cubins
 
 
-@pytest.mark.parametrize("code", [NO_BINARY_FOR_GPU, INVALID_IMAGE])
+@pytest.mark.parametrize(
+    "code", [NO_BINARY_FOR_GPU, INVALID_IMAGE, INVALID_PTX, UNSUPPORTED_PTX_VERSION, INVALID_SOURCE]
+)
 def test_a_driver_that_refuses_the_cubin_compiles_the_ptx(code: int) -> None:
     driver.fail("cuModuleLoadData", 1, code)
     assert converted() == [1.5, 2.5]

@@ -44,7 +44,10 @@ codes! {
     ECC_UNCORRECTABLE = 214, c"uncorrectable ECC error encountered";
     PEER_ACCESS_UNSUPPORTED = 217, c"peer access is not supported between these two devices";
     INVALID_PTX = 218, c"a PTX JIT compilation failed";
+    NVLINK_UNCORRECTABLE = 220, c"uncorrectable NVLink error detected during the execution";
     UNSUPPORTED_PTX_VERSION = 222, c"the provided PTX was compiled with an unsupported toolchain";
+    CONTAINED = 226, c"an exception occurred on the device that is contained there";
+    INVALID_SOURCE = 300, c"device kernel image is invalid";
     INVALID_HANDLE = 400, c"invalid resource handle";
     ILLEGAL_STATE = 401, c"the operation cannot be performed in the present state";
     NOT_FOUND = 500, c"named symbol not found";
@@ -71,13 +74,14 @@ codes! {
     STREAM_CAPTURE_IMPLICIT = 906, c"operation would make the legacy stream depend on a capturing blocking stream";
     CAPTURED_EVENT = 907, c"operation not permitted on an event last recorded in a capturing stream";
     STREAM_CAPTURE_WRONG_THREAD = 908, c"attempt to terminate a thread-local capture sequence from another thread";
+    EXTERNAL_DEVICE = 911, c"an asynchronous error occurred in a device outside of CUDA";
     UNKNOWN = 999, c"unknown error";
 }
 
 impl Error {
     /// Whether the code says that the context is lost: every later call in it answers the same.
     pub(crate) fn is_sticky(self) -> bool {
-        matches!(self.0, 214 | 700 | 702 | 714..=719)
+        matches!(self.0, 214 | 220 | 226 | 700 | 702 | 710 | 714..=719 | 911)
     }
 
     /// The name and the text of a code, success included.

@@ -78,6 +78,10 @@ impl State {
             10 => short(u64::from(
                 block.place == Place::Device && block.pool.is_none() && matches!(block.origin, Origin::Driver),
             )),
+            // Of memory that the driver has not allocated in this process it knows no range.
+            11 | 12 if block.place == Place::Registered || matches!(block.origin, Origin::Imported { .. }) => {
+                return Err(Error::INVALID_VALUE);
+            }
             11 | 19 => long(block.base),
             12 | 18 => long(block.size),
             13 => short(1),
