@@ -235,6 +235,8 @@ functions! {
     exchange_capture_mode = "cuThreadExchangeStreamCaptureMode"(mode: *mut c_int);
     /// A new stream of the current context.
     stream_create = "cuStreamCreate"(stream: *mut StreamHandle, flags: c_uint);
+    /// Waits until all work of a stream is done.
+    stream_synchronize = "cuStreamSynchronize"(stream: StreamHandle);
     /// Whether all work of a stream is done.
     stream_query = "cuStreamQuery"(stream: StreamHandle);
     /// Makes later work of a stream wait for an event.

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::sync::{Mutex, PoisonError};
 
 use super::context::{CudaDevice, Current, grant_access};
-use super::driver::{Called, PoolHandle};
+use super::driver::{Called, PoolHandle, Status, StreamHandle};
 use super::pool_access::Location;
 
 /// `CUmemPoolProps`.
@@ -71,7 +71,11 @@ pub(super) fn pool_of(device: &'static CudaDevice) -> Called<Option<PoolHandle>>
     let _starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
     if device.pool.get().is_none() {
         let has_pools = device.attribute(POOLS_SUPPORTED)? != 0;
-        let pool = has_pools.then(|| create(device)).transpose()?;
+        let pool = match has_pools.then(|| create(device)).transpose() {
+            // Virtual devices and sandboxes may have pools by the attribute, and yet none.
+            Err(Status { code: Status::NOT_SUPPORTED, .. }) => None,
+            made => made?,
+        };
         // Nobody else sets it.
         let _ = device.pool.set(pool);
         grant_access(device);
@@ -79,13 +83,18 @@ pub(super) fn pool_of(device: &'static CudaDevice) -> Called<Option<PoolHandle>>
     Ok(device.pool.get().copied().flatten())
 }
 
-/// Returns unused memory of the pool to the device.
-pub(crate) fn trim_pool(current: &Current) -> Called {
-    match current.device().pool.get() {
-        // SAFETY: a pool of ours; what is in use stays.
-        Some(Some(pool)) => unsafe { current.driver().pool_trim_to(*pool, 0) },
-        _ => Ok(()),
-    }
+/// Returns unused memory of the pool to the device. The host may wait, as often as the result says.
+pub(crate) fn trim_pool(current: &Current) -> Called<u64> {
+    let device = current.device();
+    let Some(Some(pool)) = device.pool.get() else { return Ok(0) };
+    let stream = device.free_stream.get().filter(|stream| **stream != StreamHandle::LEGACY);
+    // The driver counts memory as in use until the host has synchronised with its free.
+    // SAFETY: a stream of ours, never destroyed.
+    let synchronised = stream.map(|stream| unsafe { device.driver.stream_synchronize(*stream) });
+    // SAFETY: a pool of ours; what is in use stays.
+    let trimmed = unsafe { device.driver.pool_trim_to(*pool, 0) };
+    synchronised.unwrap_or(Ok(())).and(trimmed)?;
+    Ok(u64::from(stream.is_some()))
 }
 
 impl CudaDevice {

@@ -67,7 +67,7 @@ pub fn collect() -> usize {
     for _ in 0..ROUNDS {
         let before = reaper::freed();
         drain();
-        reaper::wait_for_releases();
+        reaper::wait_for_releases(None);
         // What was released may have owned other memory.
         if reaper::waiting() == 0 || reaper::freed() == before {
             break;

@@ -1,13 +1,18 @@
 //! Allocates device and page-locked memory; on out-of-memory frees caches and retries once.
 
+use std::time::Duration;
+
 use super::capture::captured_with;
 use super::deferred_free::retire;
-use super::{Wait, drain, host, settle};
+use super::{Wait, drain, host, reaper, settle};
 use crate::cuda::{
     Called, Current, DeviceBuffer, Event, MemorySource, NoMemory, PinnedBlock, PinnedBuffer, Stream, free_pinned,
     free_unpooled, memory_source, trim_pool,
 };
 use crate::error::{Error, ErrorKind, Remedy, Result};
+
+/// The longest that an allocation waits for memory that the reaper is releasing.
+const LONGEST_RELEASE: Duration = Duration::from_secs(1);
 
 /// The remedy when memory is out.
 pub(super) const FREE_SOME: &str = "let go of results, call empty_cache(), or work on smaller batches";
@@ -46,12 +51,23 @@ fn allocate_from(source: &MemorySource, current: &Current, bytes: usize, stream:
 
 /// Frees the caches of a device. The host may wait.
 fn give_back(current: &Current) {
-    drain();
+    drain_and_wait();
     // If the driver refuses, the allocation fails again, and that is the error. Blocks freed just now become available
     // after a moment.
     let _ = settle(current, current.free_stream());
-    let _ = trim_pool(current);
+    free_detached(current, trim_pool);
     free_detached(current, free_unpooled);
+}
+
+/// Releases the blocks that nothing uses any more, and waits a while for those that the reaper is releasing just now: a release
+/// may need the interpreter's lock, which this thread may hold.
+fn drain_and_wait() {
+    drain();
+    // A release that takes longer leaves the allocation to fail.
+    let _ = host::detached(|| {
+        reaper::wait_for_releases(Some(LONGEST_RELEASE));
+        Ok(())
+    });
 }
 
 /// Frees a cache of a device. The host may wait inside the driver, and does so without the interpreter's lock.
@@ -99,7 +115,7 @@ pub(crate) fn page_locked(current: &Current, bytes: usize) -> Result<PinnedBuffe
         Err(status) if status.is_out_of_memory() => status,
         made => return Ok(made?),
     };
-    drain();
+    drain_and_wait();
     free_detached(current, free_pinned);
     match PinnedBuffer::new(current, bytes) {
         Err(again) if again.is_out_of_memory() => {

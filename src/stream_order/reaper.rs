@@ -178,13 +178,13 @@ pub(super) fn release_done() {
     MANY.store(waiting().saturating_mul(2).max(FEW), Ordering::Relaxed);
 }
 
-/// Waits until threads here have released the entries that they have taken, and have let go of the event of an entry that
-/// another thread has released.
-pub(super) fn wait_for_releases() {
+/// Waits until threads here have released the entries that they have taken, at most for as long as `limit`, and have let go of
+/// the event of an entry that another thread has released.
+pub(super) fn wait_for_releases(limit: Option<Duration>) {
     if is_forked() || IS_REAPER.get() {
         return;
     }
-    let shared = RELEASED.wait_while(lock(), |shared| shared.is_releasing).unwrap_or_else(PoisonError::into_inner);
+    let shared = released(lock(), limit);
     let has_event = |shared: &mut ReaperState| shared.blocked_at.is_some() && shared.queues.is_idle();
     // The wait for a complete event ends at once, unless the context was lost.
     drop(RELEASED.wait_timeout_while(shared, LAST_RELEASE, has_event));
@@ -206,10 +206,17 @@ fn stop_within(limit: Option<Duration>) {
     ATTENDS.store(false, Ordering::Release);
     NEEDED.notify_all();
     BACK.notify_all();
+    drop(released(shared, limit));
+}
+
+/// Waits until no thread has taken entries that it has not released yet, at most for as long as `limit`.
+fn released(shared: MutexGuard<'static, ReaperState>, limit: Option<Duration>) -> MutexGuard<'static, ReaperState> {
     let is_releasing = |shared: &mut ReaperState| shared.is_releasing;
     match limit {
-        Some(limit) => drop(RELEASED.wait_timeout_while(shared, limit, is_releasing)),
-        None => drop(RELEASED.wait_while(shared, is_releasing)),
+        Some(limit) => {
+            RELEASED.wait_timeout_while(shared, limit, is_releasing).unwrap_or_else(PoisonError::into_inner).0
+        }
+        None => RELEASED.wait_while(shared, is_releasing).unwrap_or_else(PoisonError::into_inner),
     }
 }
 

@@ -105,7 +105,7 @@ pub fn empty_cache() -> Result<()> {
         let current = device.enter()?;
         super::settle(&current, current.free_stream())?;
         // Page-locked memory belongs to no device: the first pass frees all of it.
-        for freed in [trim_pool(&current).map(|()| 0), free_unpooled(&current), free_pinned(&current)] {
+        for freed in [trim_pool(&current), free_unpooled(&current), free_pinned(&current)] {
             match freed {
                 Ok(waits) => host::count(waits),
                 Err(status) => outcome = outcome.and(Err(status.into())),

@@ -88,6 +88,18 @@ class TestACallThatHasTakenEffect:
         assert driver.live("events") == _native._cuda_kept()["events"]
 
 
+def test_a_device_whose_pools_are_refused_has_none(pool: fakes.Pool) -> None:
+    """As on virtual devices and in sandboxes, whose attribute says that they have pools."""
+    driver.fail_from("cuMemPoolCreate", 1, NOT_SUPPORTED)
+    copy = ad.from_dlpack(tensor_of(pool), copy=True)
+    assert contents(copy) == VALUES.tobytes()
+    found = ad.memory_stats()["cuda:0"]
+    assert (found["unpooled_used"], found["pool_used"]) == (VALUES.nbytes, 0)
+    assert contents(ad.from_dlpack(copy, copy=True)) == VALUES.tobytes()
+    # It is not asked again.
+    assert (driver.calls("cuMemPoolCreate"), driver.live("pools")) == (1, 0)
+
+
 @pytest.fixture
 def registered() -> Iterator[tuple[mmap.mmap, int]]:
     """Page-locked memory that another library has registered."""
@@ -110,6 +122,44 @@ def test_memory_of_which_the_driver_knows_no_range(pool: fakes.Pool, registered:
     with driver.current():
         tensor = ad.from_dlpack(source)
     assert contents(tensor.to_device("cuda")) == VALUES.tobytes()
+
+
+class TestNoMemory:
+    @pytest.fixture(autouse=True)
+    def _little(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("SIMULATED_CUDA_MEMORY", str(VALUES.nbytes * 7 // 2))
+
+    def test_while_the_reaper_releases_some(self, pool: fakes.Pool) -> None:
+        """It has taken the block, and is in the driver to free it: the allocation waits for that."""
+        tensor = tensor_of(pool)
+        copies = [ad.from_dlpack(tensor, copy=True) for _ in range(2)]
+        driver.settle()
+        gate = driver.gate(driver.LEGACY)
+        fakes.cupy(copies.pop(), driver.LEGACY).release()
+        made: list[ad.Tensor] = []
+        thread = threading.Thread(target=lambda: made.append(ad.from_dlpack(tensor, copy=True)))
+        with driver.hold("cuMemFreeAsync"):
+            driver.open_gate(gate)
+            assert driver.soon(lambda: driver.held() == 1)
+            thread.start()
+            # It has asked in vain, and would have asked again by now.
+            assert driver.soon(lambda: driver.calls("cuMemAllocFromPoolAsync") >= 3)
+            time.sleep(0.1)
+        thread.join()
+        assert contents(made[0]) == VALUES.tobytes()
+
+    def test_is_left_to_others_by_a_pool_that_is_trimmed(self, pool: fakes.Pool) -> None:
+        """The driver counts memory as in use until the host has synchronised with its free: a query is not enough."""
+        tensor = tensor_of(pool)
+        for _ in range(3):
+            copies = [ad.from_dlpack(tensor, copy=True) for _ in range(2)]
+            for copy in copies:
+                fakes.cupy(copy, driver.LEGACY).release()
+            copies.clear()
+            del copy
+            assert driver.soon(lambda: driver.drain() == 0)
+            ad.empty_cache()
+            driver.free(driver.allocate(2 * VALUES.nbytes))
 
 
 @pytest.mark.no_devices

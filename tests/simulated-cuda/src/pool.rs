@@ -33,6 +33,8 @@ pub(crate) struct Pool {
     pub(crate) reserved_high: u64,
     /// Freed blocks that may be given out again, the last one last.
     again: Vec<Again>,
+    /// Frees that the host has not synchronised with: the stream and its tick, and the bytes.
+    unseen: Vec<(usize, u64, u64)>,
 }
 
 /// A freed block that may be given out again: the stream on which it was freed, and when.
@@ -68,6 +70,7 @@ impl Pool {
             kept: 0,
             reserved_high: 0,
             again: Vec::new(),
+            unseen: Vec::new(),
         }
     }
 
@@ -155,6 +158,19 @@ impl State {
         if let Some(pool) = pool.and_then(|pool| self.pools.get_mut(&pool)) {
             pool.take(room);
         }
+        Ok(())
+    }
+
+    /// Gives back what a pool keeps, but for so many bytes, and for blocks with whose free the host has not synchronised.
+    pub(crate) fn trim_pool(&mut self, handle: usize, keep: u64) -> Outcome {
+        self.pool(handle)?;
+        let State { pools, streams, .. } = self;
+        let Some(pool) = pools.get_mut(&handle) else { return Err(Error::INVALID_VALUE) };
+        pool.unseen.retain(|(stream, tick, _)| streams[*stream].synchronised < *tick);
+        // A free that has not run is in use.
+        let has_run = |(stream, tick, _): &&(usize, u64, u64)| streams[*stream].done >= *tick;
+        let unseen: u64 = pool.unseen.iter().filter(has_run).map(|(_, _, bytes)| bytes).sum();
+        pool.keep(keep.saturating_sub(pool.used).max(unseen));
         Ok(())
     }
 
@@ -255,6 +271,10 @@ impl Call {
         let pool = block.pool;
         let thread = self.thread;
         let at = self.submit(thread, stream, Action::Free(base), None)?;
+        let room = self.memory.get(base).map_or(0, |block| block.room);
+        if let Some(pool) = pool.and_then(|pool| self.pools.get_mut(&pool)) {
+            pool.unseen.push((stream, at.tick, room));
+        }
         if self.settings.reuse
             && let Some(pool) = pool.and_then(|pool| self.pools.get_mut(&pool))
         {

@@ -32,6 +32,8 @@ pub(crate) struct Stream {
     queue: VecDeque<Operation>,
     pub(crate) submitted: u64,
     pub(crate) done: u64,
+    /// The last operation that the host is known to have synchronised with; what it learns by a query does not count.
+    pub(crate) synchronised: u64,
     /// When each operation that has run is done on the virtual clock, in their order.
     ends: Vec<u64>,
     /// What the last operation comes after.
@@ -107,6 +109,7 @@ impl State {
             queue: VecDeque::new(),
             submitted: 0,
             done: 0,
+            synchronised: 0,
             ends: Vec::new(),
             clock: Arc::default(),
             polls: 0,
@@ -330,6 +333,11 @@ impl Call {
         self.wait_for(stream, at.tick);
         let thread = self.thread;
         self.learn(thread, &at.clock);
+        if !matches!(self.name, "cuEventQuery" | "cuStreamQuery") {
+            for stream in &mut self.streams {
+                stream.synchronised = stream.synchronised.max(at.clock.of(stream.actor));
+            }
+        }
         self.trim_pools();
         self.check_context(self.streams[stream].context)
     }

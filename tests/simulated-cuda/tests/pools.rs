@@ -228,6 +228,31 @@ fn a_pool_keeps_up_to_its_threshold() {
 }
 
 #[test]
+fn memory_is_in_use_until_the_host_has_synchronised_with_its_free() {
+    use sys::CUmemPool_attribute_enum::{
+        CU_MEMPOOL_ATTR_RELEASE_THRESHOLD as THRESHOLD, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT as RESERVED,
+    };
+    holds("memory_is_in_use_until_the_host_has_synchronised_with_its_free", &[], |run| {
+        open(0);
+        let (owner, own) = (stream(false), pool(0));
+        let mut threshold = u64::MAX;
+        ok!(cuMemPoolSetAttribute(own, THRESHOLD, (&raw mut threshold).cast()));
+        let mut data = 0;
+        ok!(cuMemAllocFromPoolAsync(&mut data, 1 << 20, own, owner));
+        ok!(cuMemFreeAsync(data, owner));
+        run.simulator.run_all();
+        // A query tells that it is done, and is not enough.
+        // SAFETY: a stream that is alive.
+        while unsafe { sys::cuStreamQuery(owner) } != sys::CUresult::CUDA_SUCCESS {}
+        ok!(cuMemPoolTrimTo(own, 0));
+        assert_eq!(figure(own, RESERVED), 1 << 20);
+        finish(owner);
+        ok!(cuMemPoolTrimTo(own, 0));
+        assert_eq!(figure(own, RESERVED), 0);
+    });
+}
+
+#[test]
 fn another_device_needs_access_to_a_pool() {
     holds("another_device_needs_access_to_a_pool", &[], |_run| {
         open(0);

@@ -136,10 +136,7 @@ driver! {
 
     /// Gives back what a pool keeps, but for so many bytes.
     fn cuMemPoolTrimTo(pool: usize, keep: usize) |call| {
-        let found = call.pool(pool)?;
-        let keep = (keep as u64).saturating_sub(found.used);
-        found.keep(keep);
-        Ok(())
+        call.trim_pool(pool, keep as u64)
     }
 
     /// Sets an attribute of a pool.
