@@ -3,9 +3,36 @@
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
+use smallvec::SmallVec;
+
 use super::{Readiness, Use, Wait, enter, settle};
 use crate::cuda::{Current, Event, Stream};
 use crate::error::Result;
+
+/// The most streams that each use of memory finds busy: behind a device that is late, more questions would find nothing more.
+const MOST_BUSY: usize = 4;
+
+/// The streams whose oldest event is not complete. Their later events are not asked for, so that the cost of a use does not grow with
+/// the number of uses that the device is behind.
+#[derive(Default)]
+struct Asked(SmallVec<[Stream; MOST_BUSY]>);
+
+impl Asked {
+    /// Returns whether an event is known to be complete; false for some that are not asked for.
+    fn is_complete(&mut self, current: &Current, event: &Event) -> bool {
+        if event.is_known_complete() {
+            return true;
+        }
+        if self.0.len() >= MOST_BUSY || self.0.contains(&event.stream()) {
+            return false;
+        }
+        let is_complete = event.is_complete(current) == Ok(true);
+        if !is_complete {
+            self.0.push(event.stream());
+        }
+        is_complete
+    }
+}
 
 impl Readiness {
     /// Frees the memory only behind a stream's work: its present work, and all work that it gets until the release. Captured work
@@ -78,8 +105,9 @@ impl Readiness {
             let mut uses = self.0.uses.lock().unwrap_or_else(PoisonError::into_inner);
             let legacy_of = (stream == Stream::LEGACY).then(|| current.device().ordinal());
             let is_before = |used: &Use| legacy_of.is_some() && used.legacy_of == legacy_of && used.wait == wait;
-            // Drops completed events, so that memory that is read often does not collect them, and asks for no more than it has to.
-            let is_done = |used: &Use| used.event.as_ref().is_none_or(|event| event.is_complete(current) == Ok(true));
+            // Drops completed events, so that memory that is read often does not collect them.
+            let mut asked = Asked::default();
+            let mut is_done = |used: &Use| used.event.as_ref().is_none_or(|event| asked.is_complete(current, event));
             uses.retain(|used| match used.stream {
                 Some(_) => used.stream != again,
                 None => !is_before(used) && !is_done(used),

@@ -162,6 +162,25 @@ class TestNoMemory:
             driver.free(driver.allocate(2 * VALUES.nbytes))
 
 
+class TestUses:
+    def test_cost_no_more_for_each_that_the_device_is_behind(self, pool: fakes.Pool) -> None:
+        tensor = tensor_of(pool)
+        driver.settle()
+        ad.from_dlpack(tensor, copy=True)
+        stream = driver.Stream()
+        driver.gate(stream.handle)
+        asked = []
+        with ad.stream(stream):
+            copies = [ad.from_dlpack(tensor, copy=True)]
+            for _ in range(40):
+                before = driver.calls("cuEventQuery")
+                copies.append(ad.from_dlpack(tensor, copy=True))
+                asked.append(driver.calls("cuEventQuery") - before)
+        assert max(asked[-5:]) <= max(asked[:5]) + 1
+        driver.open_gates()
+        del copies
+
+
 @pytest.mark.no_devices
 def test_an_unknown_error_for_ever_is_a_lost_context() -> None:
     """The reaper asks for a while, and then no more."""
