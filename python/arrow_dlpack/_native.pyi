@@ -96,8 +96,17 @@ _DType: TypeAlias = str | object
 class _CudaStream(Protocol):
     def __cuda_stream__(self) -> tuple[int, int]: ...
 
+class _OlderTorchStream(Protocol):
+    @property
+    def cuda_stream(self) -> int: ...
+
+class _OlderCupyStream(Protocol):
+    @property
+    def ptr(self) -> int: ...
+    def wait_event(self, event: Any, /) -> Any: ...
+
 # 1 for the legacy default stream, 2 for the per-thread one, a handle, or an object such as PyTorch's streams.
-_Stream: TypeAlias = SupportsIndex | _CudaStream
+_Stream: TypeAlias = SupportsIndex | _CudaStream | _OlderTorchStream | _OlderCupyStream
 
 class _MemoryResource(Protocol):
     """Allocates device memory. Addresses are multiples of 256."""
@@ -229,7 +238,7 @@ class Tensor:
 
         Call it for work on non-blocking streams that no other stream waits for. The stream must live until then.
 
-        stream: a number as DLPack passes it, or an object with `__cuda_stream__`.
+        stream: a number as DLPack passes it, or an object that `stream` takes.
         """
 
     def __dlpack__(
@@ -1638,7 +1647,8 @@ def stream(stream: _Stream, /) -> StreamContext:
     can be nested.
 
     stream: 1 for the legacy default stream, 2 for the per-thread default stream, a handle, or an object with
-        `__cuda_stream__`, such as a stream of PyTorch or CuPy. It must live until the block ends.
+        `__cuda_stream__`, `cuda_stream` (PyTorch before 2.10) or `ptr` (CuPy before 14), whose 0 is the legacy default
+        stream. The stream must live until the block ends.
     """
 
 def memory_stats() -> dict[str, dict[str, int]]:

@@ -33,7 +33,8 @@ pub(super) fn end_waits_by_signals(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// A stream: a number as DLPack gives it, or what an object with `__cuda_stream__` says.
+/// A stream: a number as DLPack gives it, the handle that an object's `__cuda_stream__` returns, or that of a stream of PyTorch or
+/// CuPy from before this protocol.
 ///
 /// # Errors
 /// `TypeError` for what is neither; `ConversionError` for 0 and negative numbers.
@@ -50,8 +51,14 @@ pub(super) fn extract(object: &Bound<'_, PyAny>) -> PyResult<Stream> {
         };
     }
     let Some(returned) = call_if_present(object, intern!(object.py(), "__cuda_stream__"))? else {
-        let name = object.get_type().name()?;
-        return Err(PyTypeError::new_err(format!("a stream is an int, or an object with __cuda_stream__, not {name}")));
+        return match older_handle(object)? {
+            Some(handle) => of_handle(handle),
+            None => {
+                let name = object.get_type().name()?;
+                let reason = format!("a stream is an int, or an object with __cuda_stream__, not {name}");
+                Err(PyTypeError::new_err(reason))
+            }
+        };
     };
     let Some((_version, handle)) = answer(object.py(), returned.extract::<(u32, usize)>())? else {
         let returned = returned.repr()?;
@@ -59,6 +66,25 @@ pub(super) fn extract(object: &Bound<'_, PyAny>) -> PyResult<Stream> {
             "__cuda_stream__ must return (version, handle), and returned {returned}"
         )));
     };
+    of_handle(handle)
+}
+
+/// The handle of a stream without `__cuda_stream__`: PyTorch before 2.10 has it as `cuda_stream`, CuPy before 14 as `ptr`.
+fn older_handle(object: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
+    let py = object.py();
+    let found = match object.getattr_opt(intern!(py, "cuda_stream"))? {
+        Some(handle) => Some(handle),
+        // CuPy's events and memory have a `ptr`, too.
+        None if object.hasattr(intern!(py, "wait_event"))? => object.getattr_opt(intern!(py, "ptr"))?,
+        None => None,
+    };
+    match found {
+        Some(handle) if !handle.is_instance_of::<PyBool>() => answer(py, handle.extract::<usize>()),
+        _ => Ok(None),
+    }
+}
+
+fn of_handle(handle: usize) -> PyResult<Stream> {
     // As a handle, 0 is the default stream of the runtime, which is the legacy one in every library that has it.
     Ok(if handle == 0 { Stream::LEGACY } else { Stream::named(handle)? })
 }
@@ -96,7 +122,8 @@ impl StreamContext {
 /// can be nested.
 ///
 /// stream: 1 for the legacy default stream, 2 for the per-thread default stream, a handle, or an object with
-///     `__cuda_stream__`, such as a stream of PyTorch or CuPy. It must live until the block ends.
+///     `__cuda_stream__`, `cuda_stream` (PyTorch before 2.10) or `ptr` (CuPy before 14), whose 0 is the legacy default
+///     stream. The stream must live until the block ends.
 #[pyfunction]
 #[pyo3(signature = (stream, /))]
 fn stream(stream: &Bound<'_, PyAny>) -> PyResult<StreamContext> {

@@ -148,7 +148,7 @@ impl Tensor {
     ///
     /// Call it for work on non-blocking streams that no other stream waits for. The stream must live until then.
     ///
-    /// stream: a number as DLPack passes it, or an object with `__cuda_stream__`.
+    /// stream: a number as DLPack passes it, or an object that `stream` takes.
     #[pyo3(signature = (stream, /))]
     fn record_stream(&self, stream: &Bound<'_, PyAny>) -> PyResult<()> {
         let Some(readiness) = self.tensor.readiness().filter(|readiness| is_cuda(readiness.device())) else {

@@ -31,6 +31,30 @@ def current() -> int:
     return exchange.current_work_stream(ad.Tensor, (fakes.CUDA, 0))
 
 
+class OlderTorch:
+    """A stream of PyTorch before 2.10."""
+
+    def __init__(self, handle: object) -> None:
+        self.cuda_stream = handle
+
+    def wait_event(self, event: object) -> None:
+        raise NotImplementedError
+
+
+class OlderEvent:
+    """An event of CuPy, which is no stream."""
+
+    def __init__(self, handle: object) -> None:
+        self.ptr = handle
+
+
+class OlderCupy(OlderEvent):
+    """A stream of CuPy before 14."""
+
+    def wait_event(self, event: object) -> None:
+        raise NotImplementedError
+
+
 class TestBlocks:
     def test_nested(self, stream) -> None:
         other = driver.Stream()
@@ -80,6 +104,25 @@ class TestBlocks:
         library = type("Stream", (), {"__cuda_stream__": lambda _: (0, handle)})()
         with ad.stream(library):
             assert current() == driver.LEGACY
+
+    @pytest.mark.parametrize("older", [OlderTorch, OlderCupy])
+    def test_of_a_library_from_before_the_protocol(self, stream, older) -> None:
+        with ad.stream(older(stream.handle)):
+            assert current() == stream.handle
+        with ad.stream(older(0)):
+            assert current() == driver.LEGACY
+
+    def test_the_protocol_comes_before_older_attributes(self, stream) -> None:
+        newer = type("Torch", (OlderTorch,), {"__cuda_stream__": lambda _: (0, stream.handle)})
+        with ad.stream(newer(driver.PER_THREAD)):
+            assert current() == stream.handle
+
+    @pytest.mark.parametrize(
+        "older", [OlderTorch("x"), OlderTorch(True), OlderTorch(-1), OlderCupy(None), OlderEvent(8)]
+    )
+    def test_what_is_no_stream_of_an_older_library(self, older) -> None:
+        with pytest.raises(TypeError, match="__cuda_stream__"):
+            ad.stream(older)
 
     @pytest.mark.parametrize(
         ("wrong", "error", "match"),
