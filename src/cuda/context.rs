@@ -150,6 +150,12 @@ impl CudaDevice {
         Ok(self.kernels.get_or_init(|| loaded))
     }
 
+    /// Returns the image that the kernels were loaded from, if they were.
+    #[cfg(feature = "python")]
+    pub(super) fn image(&self) -> Option<&'static str> {
+        self.kernels.get().map(|kernels| if kernels.is_cubin() { "cubin" } else { "PTX" })
+    }
+
     /// Whether our stream for frees exists.
     #[cfg(feature = "python")]
     pub(super) fn has_free_stream(&self) -> bool {

@@ -46,5 +46,5 @@ pub(crate) use safe_layer::require_primary;
 pub(crate) use stream::PooledStream;
 pub use stream::Stream;
 #[cfg(feature = "python")]
-pub(crate) use test_probes::{FUNCTIONS, kept};
+pub(crate) use test_probes::{FUNCTIONS, images, kept};
 pub(crate) use unpooled::free_unpooled;

@@ -20,6 +20,8 @@ macro_rules! kernels {
         pub(crate) struct Kernels {
             $($name: FunctionHandle,)+
             multiprocessors: u64,
+            #[cfg_attr(not(feature = "python"), allow(dead_code, reason = "only a test asks"))]
+            is_cubin: bool,
         }
 
         impl Kernels {
@@ -33,8 +35,8 @@ macro_rules! kernels {
             /// # Errors
             /// If the driver refuses the module, or a function is missing in it.
             pub(super) fn load(driver: &Driver, capability: (u32, u32), multiprocessors: u64) -> Result<Self> {
-                let module = load(driver, &Images::index()?, capability)?;
-                let loaded = Self::of(driver, module, multiprocessors);
+                let (module, is_cubin) = load(driver, &Images::index()?, capability)?;
+                let loaded = Self::of(driver, module, multiprocessors, is_cubin);
                 if loaded.is_err() {
                     // If this fails too, only the module is lost.
                     // SAFETY: a module of ours, no function of which is used.
@@ -43,8 +45,14 @@ macro_rules! kernels {
                 loaded
             }
 
-            fn of(driver: &Driver, module: ModuleHandle, multiprocessors: u64) -> Result<Self> {
-                Ok(Self { $($name: function(driver, module, concat!($symbol, "\0"))?,)+ multiprocessors })
+            fn of(driver: &Driver, module: ModuleHandle, multiprocessors: u64, is_cubin: bool) -> Result<Self> {
+                Ok(Self { $($name: function(driver, module, concat!($symbol, "\0"))?,)+ multiprocessors, is_cubin })
+            }
+
+            /// Returns whether the kernels were loaded from a cubin; else the driver compiled the PTX.
+            #[cfg(feature = "python")]
+            pub(super) fn is_cubin(&self) -> bool {
+                self.is_cubin
             }
 
             pub(super) fn multiprocessors(&self) -> u64 {
@@ -90,13 +98,13 @@ kernels! {
 }
 
 /// Loads the cubin for the device, which takes a millisecond or two, or the PTX if there is none or the driver refuses it: then the
-/// driver compiles for a second or two.
-fn load(driver: &Driver, images: &Images, capability: (u32, u32)) -> Result<ModuleHandle> {
+/// driver compiles for a second or two. Returns whether it was the cubin, too.
+fn load(driver: &Driver, images: &Images, capability: (u32, u32)) -> Result<(ModuleHandle, bool)> {
     let mut module = ModuleHandle::NULL;
     if let Some(cubin) = images.cubin(capability)? {
         // SAFETY: `module` is a local that the driver sets; the image is a whole ELF file, which says how long it is.
         match unsafe { driver.module_load(&raw mut module, cubin.as_ptr().cast::<c_void>()) } {
-            Ok(()) => return Ok(module),
+            Ok(()) => return Ok((module, true)),
             Err(status) if is_of_the_driver(status) => return Err(status.into()),
             // How a driver refuses a cubin differs: invalid image, invalid PTX, invalid source, no binary for the device.
             Err(_) => {}
@@ -105,7 +113,7 @@ fn load(driver: &Driver, images: &Images, capability: (u32, u32)) -> Result<Modu
     let ptx = images.ptx()?;
     // SAFETY: `module` is a local that the driver sets; the image is text that ends with a NUL.
     unsafe { driver.module_load(&raw mut module, ptx.as_ptr().cast::<c_void>()) }?;
-    Ok(module)
+    Ok((module, false))
 }
 
 /// Returns whether an image that the driver compiles would fail, too.

@@ -7,6 +7,11 @@ use super::context::CudaDevice;
 pub(crate) use super::driver::FUNCTIONS;
 use super::pinned::kept_allocations;
 
+/// Returns the image that the kernels were loaded from, by the ordinals of the devices that have loaded them.
+pub(crate) fn images() -> Vec<(i32, &'static str)> {
+    CudaDevice::in_use().filter_map(|device| Some((device.ordinal(), device.image()?))).collect()
+}
+
 /// Returns the numbers of idle objects by kind: streams, events, unpooled blocks, page-locked memory, pools of device
 /// memory, and modules.
 pub(crate) fn kept() -> [(&'static str, usize); 6] {

@@ -22,6 +22,7 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<StreamContext>()?;
     module.add_function(wrap_pyfunction!(stream, module)?)?;
     module.add_function(wrap_pyfunction!(_cuda_functions, module)?)?;
+    module.add_function(wrap_pyfunction!(_cuda_images, module)?)?;
     module.add_function(wrap_pyfunction!(_cuda_kept, module)?)?;
     module.add_function(wrap_pyfunction!(_cuda_host_waits, module)?)
 }
@@ -151,6 +152,12 @@ impl NamedStream {
 #[pyfunction]
 fn _cuda_functions() -> &'static [&'static str] {
     cuda::FUNCTIONS
+}
+
+/// The image that the kernels were loaded from, "cubin" or "PTX", by the ordinal of the device.
+#[pyfunction]
+fn _cuda_images() -> HashMap<i32, &'static str> {
+    cuda::images().into_iter().collect()
 }
 
 /// How many objects of the driver are kept idle for later, by kind.

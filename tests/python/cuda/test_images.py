@@ -7,6 +7,7 @@ import driver
 import numpy as np
 import pyarrow as pa
 import pytest
+from arrow_dlpack import _native
 
 NO_BINARY_FOR_GPU, INVALID_IMAGE, OUT_OF_MEMORY = 209, 200, 2
 INVALID_PTX, UNSUPPORTED_PTX_VERSION, INVALID_SOURCE = 218, 222, 300
@@ -40,6 +41,7 @@ def test_the_architecture_decides(monkeypatch: pytest.MonkeyPatch, capability: s
     assert driver.calls("cuModuleLoadData") == 1
     assert driver.live("modules") == 1
     assert driver.live("cubins") == cubins
+    assert _native._cuda_images() == {0: "cubin" if cubins else "PTX"}
 
 
 @pytest.mark.parametrize(
@@ -50,6 +52,14 @@ def test_a_driver_that_refuses_the_cubin_compiles_the_ptx(code: int) -> None:
     assert converted() == [1.5, 2.5]
     assert driver.calls("cuModuleLoadData") == 2
     assert (driver.live("modules"), driver.live("cubins")) == (1, 0)
+    assert _native._cuda_images() == {0: "PTX"}
+
+
+def test_the_user_may_have_the_ptx_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_FORCE_PTX_JIT", "1")
+    assert _native._cuda_images() == {}
+    assert converted() == [1.5, 2.5]
+    assert (driver.live("cubins"), _native._cuda_images()) == (0, {0: "PTX"})
 
 
 def test_a_driver_that_refuses_both_is_an_error_until_the_next_call() -> None:
