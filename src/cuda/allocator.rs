@@ -18,8 +18,8 @@ pub enum MemorySource {
     /// Our pool of the device. Other processes cannot open its memory by a legacy CUDA IPC handle.
     #[default]
     Pool,
-    /// `cuMemAlloc`, for consumers that pass such handles on: UCX, `torch.multiprocessing`. Released blocks are cached
-    /// for the next result, because the host waits when they are freed: see
+    /// `cuMemAlloc`, for consumers that pass such handles on, such as UCX. `torch.multiprocessing` shares only memory of PyTorch's own
+    /// allocator. Released blocks are cached for the next result, because the host waits when they are freed: see
     /// [`empty_cache`](crate::stream_order::empty_cache).
     Unpooled,
     /// Another library's allocator.
