@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use arrow_array::BooleanArray;
 use arrow_dlpack::cuda::{Allocated, Allocator, AllocatorError, MemorySource, Stream as Named, allocate_from};
-use arrow_dlpack::stream_order::{MemoryStatistics, empty_cache, memory_stats};
+use arrow_dlpack::stream_order::{MemoryStatistics, collect, empty_cache, memory_stats};
 use arrow_dlpack::transfer::{Transfer, array_to_device, tensor_to_device};
 use arrow_dlpack::{Conversion, Device, DeviceArray, ErrorKind, Tensor};
 use arrow_schema::DataType;
@@ -74,6 +74,8 @@ fn expect(tensor: &Tensor) {
 /// What nothing uses any more goes back.
 fn settle() -> MemoryStatistics {
     Stream::LEGACY.synchronize();
+    // The reaper may be at it.
+    collect();
     memory_stats().unwrap()
 }
 
@@ -103,9 +105,12 @@ fn work_on_the_stream_of_an_allocator_comes_first() {
     cuda::use_device(0);
     let (array, work) = (bools(), Stream::new(false));
     let allocator = Own::new(work, None);
+    // So that kernels and memory are there: to load or to allocate them, a driver may wait for the device.
+    expect(&Conversion::default().to_tensor(&array).unwrap());
     let busy = Busy::new(work);
     let _scope = allocate_from(MemorySource::Allocator(allocator));
     let tensor = Conversion::default().to_tensor(&array).unwrap();
+    assert!(work.is_busy(), "the work has ended by now: the host waited, or it is too short");
     busy.end();
     expect(&tensor);
 }

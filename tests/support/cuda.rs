@@ -17,15 +17,19 @@ fn library() -> &'static Library {
 }
 
 /// Calls a function of the driver, given its arguments' types by how they are passed.
-macro_rules! call {
+macro_rules! code {
     ($name:literal, $($argument:expr => $type:ty),* $(,)?) => {{
         // SAFETY: the driver gives this function these arguments.
         let function = unsafe { library().get::<unsafe extern "C" fn($($type),*) -> Status>(concat!($name, "\0").as_bytes()) };
         let function = function.expect($name);
         // SAFETY: the tests pass what the driver's documentation asks for.
-        let code = unsafe { function($($argument),*) };
-        assert_eq!(code, 0, $name);
+        unsafe { function($($argument),*) }
     }};
+}
+
+/// Calls a function of the driver, which succeeds.
+macro_rules! call {
+    ($name:literal, $($argument:expr => $type:ty),* $(,)?) => { assert_eq!(code!($name, $($argument => $type),*), 0, $name) };
 }
 
 /// Whether this is the simulated driver, which knows races and gates.
@@ -106,6 +110,12 @@ impl Stream {
 
     pub(crate) fn synchronize(self) {
         call!("cuStreamSynchronize", self.0 => *mut c_void);
+    }
+
+    /// Whether work of the stream is not done.
+    pub(crate) fn is_busy(self) -> bool {
+        const NOT_READY: u32 = 600;
+        code!("cuStreamQuery", self.0 => *mut c_void) == NOT_READY
     }
 
     /// Has the stream wait for the event that `sync_event` points to.
