@@ -108,6 +108,10 @@ class Driver:
         """Waits for everything that the context has to do."""
         self._call("cuCtxSynchronize")
 
+    def synchronize_stream(self) -> None:
+        """Waits for the stream alone."""
+        self._call("cuStreamSynchronize", Handle(self.stream))
+
     def _event(self) -> Handle:
         event = Handle()
         self._call("cuEventCreate", ctypes.byref(event), ctypes.c_uint(0))

@@ -6,6 +6,7 @@ import os
 import runpy
 from pathlib import Path
 
-# As PyTorch reads it when its allocator is first used.
-os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
+# As PyTorch reads it when its allocator is first used, under its name before 2.9 and from then on.
+for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
+    os.environ[name] = "expandable_segments:True"
 runpy.run_path(str(Path(__file__).with_name("torch_section.py")), run_name="__main__")

@@ -1,12 +1,13 @@
 """The kernels on random data: what they make on the device is what the same conversion makes of it on the host.
 
-With --few they run with fewer rows, as the section `sanitizer` has them.
+With --few they run with fewer rows, as the sections `sanitizer` and `ptx` have them.
 """
 
 from __future__ import annotations
 
 import ctypes
 import itertools
+import os
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -379,6 +380,12 @@ def launched() -> list[str]:
     ctypes.CDLL("libcuda.so.1").simulated_cuda_report(text, ctypes.c_size_t(len(text)))
     lines = (line.split() for line in text.value.decode().splitlines())
     return [words[1] for words in lines if words[:1] == ["launched:"]]
+
+
+def check_the_image_that_was_asked_for() -> None:
+    image = ad._native._cuda_images()[0]
+    record.note("image", image)
+    assert image == "PTX" or os.environ.get("CUDA_FORCE_PTX_JIT") != "1"
 
 
 status = record.run(globals())

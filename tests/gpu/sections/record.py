@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import os
 import platform
@@ -18,6 +19,10 @@ from typing import Any
 MOST_TEXT = 2000
 # Tiny sizes, on a driver without a device: the figures mean nothing then.
 SMOKE = "--smoke" in sys.argv
+
+
+class LeftOut(Exception):
+    """A check raises it where the machine lacks what the check is for: the reason is a note, and no check failed."""
 
 
 class Record:
@@ -55,9 +60,12 @@ class Record:
         verdict = "reported" if target is None else "reached" if value >= target else "not reached"
         self.figure(name, {"value": round(value, 3), "target": target, "verdict": verdict})
 
-    def need(self, name: str, use: Callable[[Any], object] = lambda library: library) -> Any:
+    def need(self, name: str, use: Callable[[Any], object] = lambda library: library, *, optional: bool = False) -> Any:
         """A library that the section is for. Where it is not installed, or `use` of it fails, such as its first work on
-        a device, the section ends here, and says so."""
+        a device, the section ends here, and says so. That an `optional` one is not installed is no failure."""
+        if optional and importlib.util.find_spec(name.split(".")[0]) is None:
+            self.note(name, "not installed")
+            sys.exit(self.finish())
         try:
             library = importlib.import_module(name)
             self.note(name, getattr(library, "__version__", "unknown"))
@@ -75,6 +83,11 @@ class Record:
         try:
             test()
             outcome = "passed"
+        except LeftOut as why:
+            del self.found["checks"][name]
+            print(f"  {name}: left out: {why}", flush=True)
+            self.note(name, f"left out: {str(why)[:MOST_TEXT]}")
+            return
         except Exception:
             outcome = "failed: " + traceback.format_exc(limit=4)[-MOST_TEXT:]
         self.found["seconds"][name] = round(time.monotonic() - start, 2)

@@ -6,6 +6,7 @@ show the first: only then would a missing wait show.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -228,14 +229,21 @@ def check_a_captured_stream_waits_for_nothing_outside() -> None:
             theirs = ad.from_dlpack(unfinished)
         try:
             theirs.__dlpack__(stream=stream.cuda_stream, max_version=(1, 0))
-        except BufferError:
-            refused = True
+        except BufferError as error:
+            refused = "captur" in str(error)
         taken = torch.utils.dlpack.from_dlpack(ours.__dlpack__(stream=stream.cuda_stream, max_version=(1, 0)))
         total = taken.sum()
     assert refused, "a wait for work outside the graph was put into it"
     graph.replay()
     torch.cuda.synchronize()
     assert total.item() == BEHIND * ROWS
+
+
+if "expandable_segments:True" in os.environ.get("PYTORCH_ALLOC_CONF", ""):
+
+    def check_segments_grow() -> None:
+        """Else this section tested the memory that `torch` has tested."""
+        assert any(segment["is_expandable"] for segment in torch.cuda.memory_snapshot())
 
 
 sys.exit(record.run(globals()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import os
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -280,6 +281,7 @@ cuda = types.SimpleNamespace(
     graph=_graph,
     mem_get_info=_memory_info,
     memory_allocated=_allocated,
+    memory_snapshot=lambda: [{"is_expandable": "expandable_segments:True" in os.environ["PYTORCH_ALLOC_CONF"]}],
     empty_cache=_empty_cache,
     caching_allocator_alloc=_allocate,
     caching_allocator_delete=LIBRARY.cache.delete,

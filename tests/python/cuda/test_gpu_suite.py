@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -69,7 +70,8 @@ def test_sections_pass(section: str, tmp_path: Path) -> None:
     assert section != "processes" or "another process reads and writes" in results["checks"]
     # So that compute-sanitizer, which watches this section, sees every kernel.
     kernels = re.findall(r"^\.visible \.entry (\w+)\(", (ROOT / "src/cuda/kernels.ptx").read_text(), re.M)
-    assert section != "kernels" or sorted(kernels) == results["launched"]
+    assert section not in ("kernels", "ptx") or sorted(kernels) == results["launched"]
+    assert results.get("image") == {"kernels": "cubin", "ptx": "PTX"}.get(section)
     judged = [figure for figure in results["figures"].values() if isinstance(figure, dict)]
     assert all(figure["value"] > 0 and set(figure) == {"value", "target", "verdict"} for figure in judged)
     assert bool(judged) == (section in ("transfers", "loader", "figures"))
@@ -112,6 +114,41 @@ def test_a_section_that_ends_badly_leaves_its_file(end: str, tmp_path: Path) -> 
     # The next one ran.
     assert json.loads((tmp_path / "out" / "smoke.json").read_text())["failed"] == []
     assert "**the section comes to its end**" in (tmp_path / "out" / "report.md").read_text()
+
+
+MACHINES = {
+    "without a library": ("record.need('no_such_library', optional=True)", {"no_such_library": "not installed"}, {}),
+    "without a library that it needs": (
+        "record.need('no_such_library')",
+        {},
+        {"no_such_library can be used": "failed: ModuleNotFoundError: No module named 'no_such_library'"},
+    ),
+    "without a right": (
+        "record.check('one', int)\ndef two(): raise LeftOut('code 800')\nrecord.check('two', two)",
+        {"two": "left out: code 800"},
+        {"one": "passed"},
+    ),
+}
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_what_a_machine_lacks_is_told(machine: str, tmp_path: Path) -> None:
+    made = bundle(tmp_path)
+    code, notes, checks = MACHINES[machine]
+    text = f"import sys\nfrom record import LeftOut, Record\nrecord = Record()\n{code}\nsys.exit(record.finish())\n"
+    (made / "sections" / "jax_section.py").write_text(text)
+    ran = run(made, tmp_path / "out", "jax", "--smoke")
+    results = json.loads((tmp_path / "out" / "jax.json").read_text())
+    assert (ran.returncode == 0) == (set(checks.values()) <= {"passed"})
+    assert results["checks"] == checks
+    assert notes.items() <= results.items()
+
+
+def test_all_results_are_in_one_file(tmp_path: Path) -> None:
+    ran = run(bundle(tmp_path), tmp_path / "out", "driver", "smoke", "--smoke")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    with tarfile.open(tmp_path / "out" / "results.tar") as archive:
+        assert archive.getnames() == ["driver.json", "smoke.json", "report.md"]
 
 
 def test_names_that_are_none_are_told(tmp_path: Path) -> None:
