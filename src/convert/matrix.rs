@@ -351,3 +351,49 @@ fn misfit_of(columns: &[PackedColumn<'_>], found: PackMisfit, row: usize) -> Err
         None => Error::internal("a value does not fit"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow_array::{ArrayRef, Float32Array, RecordBatch};
+
+    use super::*;
+    use crate::convert::ColumnChunk;
+    use crate::dtype::DType;
+    use crate::spec::Options;
+
+    fn spec_of(batch: &DeviceArray, dtype: DType) -> MatrixSpec {
+        MatrixSpec::new(batch.field(), None, |_| Options::default(), Some(dtype)).unwrap()
+    }
+
+    #[test]
+    fn rows_that_columns_do_not_fit_are_refused() {
+        let column = |at: f32| -> ArrayRef { Arc::new(Float32Array::from(vec![at, at + 1.0])) };
+        let batch = RecordBatch::try_from_iter([("a", column(0.0)), ("b", column(10.0))]).unwrap();
+        let batch = DeviceArray::from_record_batch(&batch).unwrap();
+        let (floats, doubles) = (spec_of(&batch, DType::Float32), spec_of(&batch, DType::Float64));
+        let chunks = floats.columns().iter().map(|(position, spec)| {
+            let leaf = batch.view().struct_field(*position).unwrap().leaf(spec).unwrap();
+            ColumnChunk { mask: None, leaf, array: &batch }
+        });
+        let chunks = MatrixColumns { rows: 2, columns: chunks.collect(), is_plain: false };
+        let columns = chunks.packed(&floats);
+        let mixed = [columns[0], chunks.packed(&doubles)[1]];
+        let mut memory = HostBuffer::uninitialised(64).unwrap();
+        for (columns, first, start, stride, count, fits) in [
+            (&columns[..], 0, 0, 8, 2, true),
+            (&columns, 1, 4, 12, 1, true),
+            (&columns, 0, 0, 4, 2, false),
+            (&columns, 0, 1, 8, 2, false),
+            (&columns, 0, 0, 9, 2, false),
+            (&columns, 0, 0, 8, 3, false),
+            (&columns, 1, 0, 8, 2, false),
+            (&mixed, 0, 0, 16, 2, false),
+        ] {
+            let out = &mut memory.as_uninit_mut()[start..start + stride * count];
+            let written = write_packed(columns, first, 0, Rows::new(out, stride), 1);
+            assert_eq!(written.is_ok(), fits, "{count} rows from {first} on, {stride} bytes apart from {start} on");
+        }
+    }
+}
