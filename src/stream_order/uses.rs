@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
 
-use super::{Readiness, Use, Wait, enter, settle};
+use super::{Readiness, StreamOwner, Use, Wait, enter, settle};
 use crate::cuda::{Current, Event, Stream};
 use crate::error::Result;
 
@@ -15,9 +15,9 @@ const MOST_BUSY: usize = 4;
 /// The streams whose oldest event is not complete. Their later events are not asked for, so that the cost of a use does not grow with
 /// the number of uses that the device is behind.
 #[derive(Default)]
-struct Asked(SmallVec<[Stream; MOST_BUSY]>);
+struct BusyStreams(SmallVec<[Stream; MOST_BUSY]>);
 
-impl Asked {
+impl BusyStreams {
     /// Returns whether an event is known to be complete; false for some that are not asked for.
     fn is_complete(&mut self, current: &Current, event: &Event) -> bool {
         if event.is_known_complete() {
@@ -49,26 +49,34 @@ impl Readiness {
     /// # Errors
     /// As [`Readiness::record_stream`].
     pub(crate) fn record_stream_for(&self, stream: Stream, wait: Wait) -> Result<()> {
+        self.record_owned_stream(stream, None, wait)
+    }
+
+    /// As [`Readiness::record_stream_for`]; `owner` lives until the memory is released.
+    ///
+    /// # Errors
+    /// As [`Readiness::record_stream`].
+    pub(crate) fn record_owned_stream(&self, stream: Stream, owner: Option<StreamOwner>, wait: Wait) -> Result<()> {
         let current = enter(self.device())?;
         current.require_own(stream)?;
         if current.is_capturing(stream)? {
             // An event would be a part of the graph, and tell nothing of when the graph runs.
-            self.record_captured(stream, wait);
+            self.record_captured(stream, owner.as_ref(), wait);
             return Ok(());
         }
         // Another thread's per-thread default stream has the same number.
         let again = (stream != Stream::PER_THREAD).then_some(stream);
-        self.record_use(&current, stream, again, wait)
+        self.record_use(&current, stream, again, owner.as_ref(), wait)
     }
 
-    fn record_captured(&self, stream: Stream, wait: Wait) {
+    fn record_captured(&self, stream: Stream, owner: Option<&StreamOwner>, wait: Wait) {
         if self.0.parts.is_empty() && stream != Stream::PER_THREAD {
             let mut uses = self.0.uses.lock().unwrap_or_else(PoisonError::into_inner);
             if !uses.iter().any(|used| used.stream == Some(stream)) {
-                uses.push(Use { stream: Some(stream), event: None, legacy_of: None, wait });
+                uses.push(Use { stream: Some(stream), event: None, legacy_of: None, owner: owner.cloned(), wait });
             }
         }
-        self.0.parts.iter().for_each(|part| part.record_captured(stream, wait));
+        self.0.parts.iter().for_each(|part| part.record_captured(stream, owner, wait));
     }
 
     /// Frees the memory only behind our own work that `stream` has now.
@@ -84,7 +92,7 @@ impl Readiness {
     /// # Errors
     /// As [`Readiness::used_by`].
     pub(crate) fn used_for(&self, current: &Current, stream: Stream, wait: Wait) -> Result<()> {
-        if self.record_use(current, stream, None, wait).is_ok() {
+        if self.record_use(current, stream, None, None, wait).is_ok() {
             return Ok(());
         }
         let settled = settle(current, stream);
@@ -99,21 +107,35 @@ impl Readiness {
         self.0.parts.iter().for_each(Self::lose);
     }
 
-    fn record_use(&self, current: &Current, stream: Stream, again: Option<Stream>, wait: Wait) -> Result<()> {
+    fn record_use(
+        &self,
+        current: &Current,
+        stream: Stream,
+        again: Option<Stream>,
+        owner: Option<&StreamOwner>,
+        wait: Wait,
+    ) -> Result<()> {
         if self.0.parts.is_empty() {
             let event = Event::record(current, stream)?;
+            // Dropped after the lock, because the end of a stream's object may run another library's code.
+            let mut replaced: SmallVec<[StreamOwner; 1]> = SmallVec::new();
             let mut uses = self.0.uses.lock().unwrap_or_else(PoisonError::into_inner);
             let legacy_of = (stream == Stream::LEGACY).then(|| current.device().ordinal());
             let is_before = |used: &Use| legacy_of.is_some() && used.legacy_of == legacy_of && used.wait == wait;
             // Drops completed events, so that memory that is read often does not collect them.
-            let mut asked = Asked::default();
-            let mut is_done = |used: &Use| used.event.as_ref().is_none_or(|event| asked.is_complete(current, event));
+            let mut busy = BusyStreams::default();
+            let mut is_done = |used: &Use| used.event.as_ref().is_none_or(|event| busy.is_complete(current, event));
             uses.retain(|used| match used.stream {
-                Some(_) => used.stream != again,
+                Some(_) if used.stream == again => {
+                    replaced.extend(used.owner.take());
+                    false
+                }
+                Some(_) => true,
                 None => !is_before(used) && !is_done(used),
             });
-            uses.push(Use { stream: again, event: Some(event), legacy_of, wait });
+            let owner = owner.cloned().or_else(|| replaced.pop());
+            uses.push(Use { stream: again, event: Some(event), legacy_of, owner, wait });
         }
-        self.0.parts.iter().try_for_each(|part| part.record_use(current, stream, again, wait))
+        self.0.parts.iter().try_for_each(|part| part.record_use(current, stream, again, owner, wait))
     }
 }
