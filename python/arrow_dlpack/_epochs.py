@@ -52,6 +52,8 @@ class Epochs:
         # Counts what this process has set. Workers have the number of the time when they were started.
         self._generation = generation
         self._locks: dict[int, threading.RLock] = {}
+        # The process of which a thread has the lock on the file.
+        self._holder: int | None = None
 
     @property
     def lock(self) -> threading.RLock:
@@ -64,11 +66,17 @@ class Epochs:
     def _locked(self) -> Iterator[int]:
         descriptor = self._file.fileno()
         with self.lock:
-            fcntl.lockf(descriptor, fcntl.LOCK_EX)
+            # The lock on the file does not nest.
+            is_outer = self._holder != os.getpid()
+            if is_outer:
+                fcntl.lockf(descriptor, fcntl.LOCK_EX)
+                self._holder = os.getpid()
             try:
                 yield descriptor
             finally:
-                fcntl.lockf(descriptor, fcntl.LOCK_UN)
+                if is_outer:
+                    self._holder = None
+                    fcntl.lockf(descriptor, fcntl.LOCK_UN)
 
     def _read(self) -> dict[str, Any]:
         with self._locked() as descriptor:
@@ -81,7 +89,8 @@ class Epochs:
             numbers = _parsed(descriptor)
             yield numbers
             text = _encoded(numbers)
-            # In one call, so that a process that is killed leaves either text, perhaps with spaces after it.
+            # In one call: a process that is killed leaves either text, perhaps with spaces after it, or at worst the
+            # first pages of a long one.
             os.pwrite(descriptor, text.ljust(os.fstat(descriptor).st_size), 0)
             os.ftruncate(descriptor, len(text))
 
@@ -126,19 +135,15 @@ class Epochs:
         key = (os.getpid(), worker, iteration)
         passes = self._passes[key] = self._passes.get(key, 0) + 1
         # A generator that was seeded again yields the same number for another iteration. That is told by what was set
-        # before its workers were started, and by the numbers of their processes: those of one iteration were started
-        # in their order, and others of at least V processes before or after.
+        # before its workers were started.
         of = [self._generation, iteration, passes, workers]
-        identity = multiprocessing.current_process()._identity
-        first = identity[-1] - worker if identity else 0
         with self._numbers() as numbers:
             for claim in reversed(numbers["claims"]):
-                is_near = abs(first - claim["first"]) < workers
-                if claim["of"] == of and is_near and worker not in claim["workers"]:
+                if claim["of"] == of and worker not in claim["workers"]:
                     claim["workers"].append(worker)
                     return Turn(*claim["turn"])
             turn = _claimed(numbers, "workers")
-            claim = {"of": of, "first": first, "workers": [worker], "turn": astuple(turn)}
+            claim = {"of": of, "workers": [worker], "turn": astuple(turn)}
             numbers["claims"] = [*numbers["claims"], claim][-_REMEMBERED:]
             return turn
 

@@ -236,8 +236,7 @@ class Tensor:
         """Names a stream that uses the memory. The memory is freed, or returned to its owner, only behind the work
         that the stream has when the last reference is dropped.
 
-        Call it for work on non-blocking streams that no other stream waits for. The stream must live until then,
-        and an object is kept for that.
+        Call it for work on non-blocking streams that no other stream waits for. The stream must live until then.
 
         stream: a number as DLPack passes it, or an object that `stream` takes.
         """

@@ -27,7 +27,8 @@ def _renew() -> None:
     _lock, _footer_bytes = threading.Lock(), sum(size for _, size in _footers.values())
 
 
-os.register_at_fork(after_in_child=_renew)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)
 
 
 def _opened(parquet: Any, path: str) -> Any:

@@ -106,33 +106,15 @@ impl From<i128> for Unscaled {
     }
 }
 
-/// The powers of ten that 64 bits hold.
-const POWERS: [u64; 20] = [
-    1,
-    10,
-    100,
-    1_000,
-    10_000,
-    100_000,
-    1_000_000,
-    10_000_000,
-    100_000_000,
-    1_000_000_000,
-    10_000_000_000,
-    100_000_000_000,
-    1_000_000_000_000,
-    10_000_000_000_000,
-    100_000_000_000_000,
-    1_000_000_000_000_000,
-    10_000_000_000_000_000,
-    100_000_000_000_000_000,
-    1_000_000_000_000_000_000,
-    10_000_000_000_000_000_000,
+/// The powers of ten that a double holds exactly.
+const POWERS: [f64; 23] = [
+    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20,
+    1e21, 1e22,
 ];
 
 /// A number that is not negative: an integer times two to the power of `exponent`.
 struct Fraction {
-    /// Of at least 63 bits, unless it is exact. The last bit is set where bits below it are.
+    /// Of at least 55 bits, unless it is exact. The last bit is set where there is a rest below it.
     odd: u64,
     exponent: i32,
 }
@@ -140,12 +122,14 @@ struct Fraction {
 impl Fraction {
     /// Returns `integer` and a rest below it, if `has_rest`, divided by two to the power of `shift`, which is at most 128.
     fn of(integer: u128, shift: u32, has_rest: bool) -> Self {
-        let dropped = u64::BITS.saturating_sub(integer.leading_zeros());
+        /// One bit less than there are, for the rest.
+        const KEPT: u32 = u64::BITS - 1;
+        let dropped = (u128::BITS - KEPT).saturating_sub(integer.leading_zeros());
         let kept = integer >> dropped;
         let has_rest = has_rest || kept << dropped != integer;
-        #[expect(clippy::cast_possible_truncation, reason = "64 bits at most are kept")]
-        let odd = kept as u64 | u64::from(has_rest);
-        Self { odd, exponent: dropped.cast_signed() - shift.cast_signed() }
+        #[expect(clippy::cast_possible_truncation, reason = "63 bits at most are kept")]
+        let odd = (kept as u64) << 1 | u64::from(has_rest);
+        Self { odd, exponent: dropped.cast_signed() - shift.cast_signed() - 1 }
     }
 
     /// The nearest double: the conversion of the integer rounds, and the power of two only changes the exponent.
@@ -194,16 +178,19 @@ impl Decimal {
 
     /// Returns the magnitude as an odd binary fraction; `None` if only the digits tell.
     fn fraction(&self) -> Option<Fraction> {
+        /// The largest scale whose power of ten has at most 74 bits.
+        const LARGEST: u8 = 22;
         let Unscaled::Narrow(value) = self.unscaled else { return None };
-        let (value, power) = (value.unsigned_abs(), *POWERS.get(usize::from(self.scale.unsigned_abs()))?);
+        let scale = Some(self.scale.unsigned_abs()).filter(|scale| *scale <= LARGEST)?;
+        let (value, power) = (value.unsigned_abs(), 10_u128.checked_pow(scale.into())?);
         if self.scale <= 0 {
-            return Some(Fraction::of(value.checked_mul(power.into())?, 0, false));
+            return Some(Fraction::of(value.checked_mul(power)?, 0, false));
         }
-        let last = |bits: u32| bits.saturating_sub(1);
-        // The highest bit of the numerator is at least 63 bits above the divisor's, so the quotient has at least 63 bits.
-        let highest = 63 + last(u64::BITS - power.leading_zeros());
-        let shift = highest.saturating_sub(last(u128::BITS - value.leading_zeros()));
-        let (numerator, power) = (value << shift, u128::from(power));
+        let highest_bit = |number: u128| (u128::BITS - 1).saturating_sub(number.leading_zeros());
+        // The highest bit of the numerator is 62 bits above the divisor's, or 54 at least, so the quotient has at least 54 bits.
+        let highest = (62 + highest_bit(power)).min(u128::BITS - 1);
+        let shift = highest.saturating_sub(highest_bit(value));
+        let numerator = value << shift;
         Some(Fraction::of(numerator / power, shift, numerator % power != 0))
     }
 
@@ -213,11 +200,9 @@ impl Decimal {
             (&self.unscaled, POWERS.get(usize::from(self.scale.unsigned_abs())))
             && value.unsigned_abs() <= 1 << f64::MANTISSA_DIGITS
         {
-            #[expect(
-                clippy::cast_precision_loss,
-                reason = "a double holds both exactly, so the result is rounded once"
-            )]
-            let (value, power) = (*value as f64, *power as f64);
+            // Both are exact, so the result is rounded once.
+            #[expect(clippy::cast_precision_loss, reason = "a double holds integers of 53 bits")]
+            let value = *value as f64;
             return if self.scale < 0 { value * power } else { value / power };
         }
         self.fraction().map_or_else(|| self.parsed(), |fraction| self.signed(fraction.nearest()))
@@ -398,7 +383,7 @@ mod tests {
             [middle - 1, middle, middle + 1, -middle]
         });
         for value in near.chain(middles).step_by(STEP) {
-            for scale in [-19_i8, -3, 0, 1, 9, 18, 19, 20] {
+            for scale in [-22_i8, -3, 0, 1, 9, 18, 19, 20, 21, 22, 23] {
                 let (decimal, digits) = (decimal(value, scale), format!("{value}e{}", -i16::from(scale)));
                 assert_eq!(f64::from_decimal(&decimal), Some(digits.parse().unwrap()), "{digits}");
                 let single: f32 = digits.parse().unwrap();

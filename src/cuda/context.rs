@@ -201,6 +201,10 @@ impl CudaDevice {
         match unsafe { self.driver.exchange_capture_mode(&raw mut mode) } {
             Ok(()) => Ok(Current { device: self, mode, is_pushed, not_send: std::marker::PhantomData }),
             Err(status) => {
+                // The error may be that of earlier work, and the mode exchanged all the same.
+                if mode != RELAXED {
+                    restore_mode(self.driver, mode);
+                }
                 if is_pushed {
                     self.pop();
                 }

@@ -129,8 +129,9 @@ impl Status {
     /// Returns whether the context is lost: every later call fails too.
     fn is_sticky(self) -> bool {
         // ECC, NVLink, contained by the device; illegal address, launch timeout, assert, hardware stack, illegal instruction,
-        // misaligned address, invalid address space, invalid pc, launch failure; a device outside CUDA.
-        matches!(self.code, 214 | 220 | 226 | 700 | 702 | 710 | 714..=719 | 911)
+        // misaligned address, invalid address space, invalid pc, launch failure, leaked tensor memory; an MPS client that was
+        // terminated; a device outside CUDA.
+        matches!(self.code, 214 | 220 | 226 | 700 | 702 | 710 | 714..=719 | 721 | 810 | 911)
     }
 }
 

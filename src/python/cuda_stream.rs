@@ -1,23 +1,22 @@
 //! Streams that callers name, `with stream(s)`, and host waits that a signal ends.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{ThreadId, current};
 
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyInt, PyModule};
+use pyo3::types::{PyBool, PyModule};
 use pyo3::wrap_pyfunction;
 
 use super::answers::{answer, text};
-use super::attach::release_attached;
 use super::capsule::call_if_present;
 use crate::callback;
 use crate::cuda::{self, Stream};
 use crate::error::{Error, ErrorKind};
-use crate::stream_order::{self, Interpreter, Readiness, StreamOwner, Wait};
+use crate::stream_order::{self, Interpreter};
 
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<StreamContext>()?;
@@ -96,60 +95,20 @@ fn of_handle(handle: usize) -> PyResult<Stream> {
 #[derive(Debug)]
 pub struct StreamContext {
     stream: Stream,
-    /// `None` for a number.
-    object: Option<Arc<StreamObject>>,
-}
-
-/// Keeps a stream alive that is an object's. The object is let go of attached, and never once the interpreter exits.
-#[derive(Debug)]
-struct StreamObject(Option<Py<PyAny>>);
-
-impl StreamObject {
-    fn of(stream: &Bound<'_, PyAny>) -> Option<Arc<Self>> {
-        (!stream.is_instance_of::<PyInt>()).then(|| Arc::new(Self(Some(stream.clone().unbind()))))
-    }
-}
-
-impl Drop for StreamObject {
-    fn drop(&mut self) {
-        release_attached(&mut || drop(self.0.take()));
-        std::mem::forget(self.0.take());
-    }
-}
-
-thread_local! {
-    /// The blocks of this thread, the innermost last. Each keeps its own object.
-    static BLOCKS: RefCell<Vec<(Stream, Weak<StreamObject>)>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Returns what keeps this thread's stream alive, if a block of Python set it to the stream of an object.
-pub(super) fn owner_of_current(stream: Stream) -> Option<StreamOwner> {
-    let last = BLOCKS.try_with(|blocks| blocks.borrow().last().cloned()).ok().flatten();
-    let (_, object) = last.filter(|(of_block, _)| *of_block == stream)?;
-    let owner: StreamOwner = object.upgrade()?;
-    Some(owner)
-}
-
-/// Frees memory only behind the work of a stream that Python names, which is kept alive until then if it is an object's.
-pub(super) fn record_stream(readiness: &Readiness, stream: &Bound<'_, PyAny>) -> PyResult<()> {
-    let owner = StreamObject::of(stream).map(|object| -> StreamOwner { object });
-    Ok(readiness.record_owned_stream(extract(stream)?, owner, Wait::ReleaseBehindRecorded)?)
+    /// Keeps the stream alive, where it is an object's.
+    _object: Py<PyAny>,
 }
 
 #[pymethods]
 impl StreamContext {
     fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
-        let Self { stream, object } = slf.get();
-        stream_order::push_stream(*stream);
-        let object = object.as_ref().map(Arc::downgrade).unwrap_or_default();
-        BLOCKS.with_borrow_mut(|blocks| blocks.push((*stream, object)));
+        stream_order::push_stream(slf.get().stream);
         slf
     }
 
     #[pyo3(signature = (*_exception))]
     fn __exit__(&self, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
         if stream_order::pop_stream(self.stream) {
-            BLOCKS.with_borrow_mut(|blocks| blocks.pop_if(|(stream, _)| *stream == self.stream));
             return Ok(());
         }
         Err(PyRuntimeError::new_err("blocks of stream() end in reverse order, on the thread that they began on"))
@@ -169,7 +128,7 @@ impl StreamContext {
 #[pyfunction]
 #[pyo3(signature = (stream, /))]
 fn stream(stream: &Bound<'_, PyAny>) -> PyResult<StreamContext> {
-    Ok(StreamContext { stream: extract(stream)?, object: StreamObject::of(stream) })
+    Ok(StreamContext { stream: extract(stream)?, _object: stream.clone().unbind() })
 }
 
 /// A stream as allocators are given it.

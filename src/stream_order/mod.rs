@@ -102,13 +102,8 @@ struct Use {
     event: Option<Event>,
     /// The device on whose legacy default stream the event was recorded, and on no other: a later one stands for it, too.
     legacy_of: Option<i32>,
-    /// Keeps the stream alive until it is asked for its later work.
-    owner: Option<StreamOwner>,
     wait: Wait,
 }
-
-/// What keeps a stream alive, such as the object that stands for it.
-pub(crate) type StreamOwner = Arc<dyn Send + Sync>;
 
 impl Readiness {
     /// Returns the readiness of device memory that is written; `None` for ordinary host memory, which has no order.

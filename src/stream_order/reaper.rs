@@ -16,7 +16,7 @@ use super::behind::{Awaited, Behind};
 use super::host;
 use super::queues::{Look, Queues};
 use crate::callback;
-use crate::cuda::{Current, Event, Status, at_exit, is_forked, thread_sync, virtual_time};
+use crate::cuda::{Current, Event, at_exit, is_forked, thread_sync, virtual_time};
 
 /// Frees memory, or returns it to its owner.
 pub(super) type Release = Box<dyn FnOnce() + Send>;
@@ -43,8 +43,6 @@ struct ReaperState {
     is_releasing: bool,
     /// The stream that a thread waits for inside the driver. That thread is not on duty.
     blocked_at: Option<Awaited>,
-    /// How many questions in a row the driver has answered by an unknown error.
-    unanswered: u32,
 }
 
 static SHARED: Mutex<ReaperState> = Mutex::new(ReaperState {
@@ -55,7 +53,6 @@ static SHARED: Mutex<ReaperState> = Mutex::new(ReaperState {
     is_stopped: false,
     is_releasing: false,
     blocked_at: None,
-    unanswered: 0,
 });
 /// Told, for threads that sleep, that one is needed on duty, and of the end.
 static NEEDED: Condvar = Condvar::new();
@@ -92,8 +89,6 @@ const FEW: usize = 16;
 const AT_ONCE: u32 = 2;
 /// A wait for work that was done before it.
 const NO_WAIT: Duration = Duration::from_micros(50);
-/// So many unknown errors in a row, within about a second, are taken for a lost context: some drivers answer so for ever.
-const LOST_AFTER: u32 = 100;
 /// The longest that the end of the process waits for a release, and a call for a wait that is about to end.
 const LAST_RELEASE: Duration = Duration::from_secs(1);
 
@@ -254,15 +249,10 @@ impl ReaperState {
                 }
             }
             let Some(current) = entered.as_ref() else { return Look::At(Awaited::Unknown(ordinal)) };
-            let is_done = behind.is_done(current);
-            self.unanswered = match is_done {
-                Err(Status { code: Status::UNKNOWN, .. }) => self.unanswered.saturating_add(1),
-                _ => 0,
-            };
-            match is_done {
+            match behind.is_done(current) {
                 Ok(true) => Look::Done,
                 Ok(false) => behind.place().map_or(Look::Done, Look::At),
-                Err(status) if status.is_final() || self.unanswered >= LOST_AFTER => Look::Lost,
+                Err(status) if status.is_final() => Look::Lost,
                 Err(_) => {
                     // A release of another library may have changed the thread's context.
                     drop(entered.take());

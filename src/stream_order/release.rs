@@ -49,11 +49,8 @@ impl Readiness {
         }
         let ordinal = self.0.device.id();
         let uses = uses.into_iter().filter(|used| !used.wait.is_skipped());
-        let events = uses.filter_map(|Use { stream, event, owner, .. }| {
-            let recorded = stream.and_then(|stream| recorded_again(ordinal, stream)).or(event);
-            // No sooner, because a stream may end with it.
-            drop(owner);
-            recorded
+        let events = uses.filter_map(|Use { stream, event, .. }| {
+            stream.and_then(|stream| recorded_again(ordinal, stream)).or(event)
         });
         let behind = Behind::new(ordinal, events);
         End::Behind(if lent { behind.and_legacy() } else { behind })

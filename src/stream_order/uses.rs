@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
 
-use super::{Readiness, StreamOwner, Use, Wait, enter, settle};
+use super::{Readiness, Use, Wait, enter, settle};
 use crate::cuda::{Current, Event, Stream};
 use crate::error::Result;
 
@@ -14,21 +14,25 @@ const MOST_BUSY: usize = 4;
 
 /// The streams whose oldest event is not complete. Their later events are not asked for, so that the cost of a use does not grow with
 /// the number of uses that the device is behind.
-#[derive(Default)]
-struct BusyStreams(SmallVec<[Stream; MOST_BUSY]>);
+struct BusyStreams {
+    /// That of the present use, which is asked for, however many others are busy.
+    own: Stream,
+    found: SmallVec<[Stream; MOST_BUSY]>,
+}
 
 impl BusyStreams {
     /// Returns whether an event is known to be complete; false for some that are not asked for.
-    fn is_complete(&mut self, current: &Current, event: &Event) -> bool {
+    fn has_completed(&mut self, current: &Current, event: &Event) -> bool {
         if event.is_known_complete() {
             return true;
         }
-        if self.0.len() >= MOST_BUSY || self.0.contains(&event.stream()) {
+        let stream = event.stream();
+        if self.found.contains(&stream) || stream != self.own && self.found.len() >= MOST_BUSY {
             return false;
         }
         let is_complete = event.is_complete(current) == Ok(true);
         if !is_complete {
-            self.0.push(event.stream());
+            self.found.push(stream);
         }
         is_complete
     }
@@ -49,34 +53,26 @@ impl Readiness {
     /// # Errors
     /// As [`Readiness::record_stream`].
     pub(crate) fn record_stream_for(&self, stream: Stream, wait: Wait) -> Result<()> {
-        self.record_owned_stream(stream, None, wait)
-    }
-
-    /// As [`Readiness::record_stream_for`]; `owner` lives until the memory is released.
-    ///
-    /// # Errors
-    /// As [`Readiness::record_stream`].
-    pub(crate) fn record_owned_stream(&self, stream: Stream, owner: Option<StreamOwner>, wait: Wait) -> Result<()> {
         let current = enter(self.device())?;
         current.require_own(stream)?;
         if current.is_capturing(stream)? {
             // An event would be a part of the graph, and tell nothing of when the graph runs.
-            self.record_captured(stream, owner.as_ref(), wait);
+            self.record_captured(stream, wait);
             return Ok(());
         }
         // Another thread's per-thread default stream has the same number.
         let again = (stream != Stream::PER_THREAD).then_some(stream);
-        self.record_use(&current, stream, again, owner.as_ref(), wait)
+        self.record_use(&current, stream, again, wait)
     }
 
-    fn record_captured(&self, stream: Stream, owner: Option<&StreamOwner>, wait: Wait) {
+    fn record_captured(&self, stream: Stream, wait: Wait) {
         if self.0.parts.is_empty() && stream != Stream::PER_THREAD {
             let mut uses = self.0.uses.lock().unwrap_or_else(PoisonError::into_inner);
             if !uses.iter().any(|used| used.stream == Some(stream)) {
-                uses.push(Use { stream: Some(stream), event: None, legacy_of: None, owner: owner.cloned(), wait });
+                uses.push(Use { stream: Some(stream), event: None, legacy_of: None, wait });
             }
         }
-        self.0.parts.iter().for_each(|part| part.record_captured(stream, owner, wait));
+        self.0.parts.iter().for_each(|part| part.record_captured(stream, wait));
     }
 
     /// Frees the memory only behind our own work that `stream` has now.
@@ -92,7 +88,7 @@ impl Readiness {
     /// # Errors
     /// As [`Readiness::used_by`].
     pub(crate) fn used_for(&self, current: &Current, stream: Stream, wait: Wait) -> Result<()> {
-        if self.record_use(current, stream, None, None, wait).is_ok() {
+        if self.record_use(current, stream, None, wait).is_ok() {
             return Ok(());
         }
         let settled = settle(current, stream);
@@ -107,35 +103,21 @@ impl Readiness {
         self.0.parts.iter().for_each(Self::lose);
     }
 
-    fn record_use(
-        &self,
-        current: &Current,
-        stream: Stream,
-        again: Option<Stream>,
-        owner: Option<&StreamOwner>,
-        wait: Wait,
-    ) -> Result<()> {
+    fn record_use(&self, current: &Current, stream: Stream, again: Option<Stream>, wait: Wait) -> Result<()> {
         if self.0.parts.is_empty() {
             let event = Event::record(current, stream)?;
-            // Dropped after the lock, because the end of a stream's object may run another library's code.
-            let mut replaced: SmallVec<[StreamOwner; 1]> = SmallVec::new();
             let mut uses = self.0.uses.lock().unwrap_or_else(PoisonError::into_inner);
             let legacy_of = (stream == Stream::LEGACY).then(|| current.device().ordinal());
             let is_before = |used: &Use| legacy_of.is_some() && used.legacy_of == legacy_of && used.wait == wait;
             // Drops completed events, so that memory that is read often does not collect them.
-            let mut busy = BusyStreams::default();
-            let mut is_done = |used: &Use| used.event.as_ref().is_none_or(|event| busy.is_complete(current, event));
+            let mut busy = BusyStreams { own: stream, found: SmallVec::new() };
+            let mut is_done = |used: &Use| used.event.as_ref().is_none_or(|event| busy.has_completed(current, event));
             uses.retain(|used| match used.stream {
-                Some(_) if used.stream == again => {
-                    replaced.extend(used.owner.take());
-                    false
-                }
-                Some(_) => true,
+                Some(_) => used.stream != again,
                 None => !is_before(used) && !is_done(used),
             });
-            let owner = owner.cloned().or_else(|| replaced.pop());
-            uses.push(Use { stream: again, event: Some(event), legacy_of, owner, wait });
+            uses.push(Use { stream: again, event: Some(event), legacy_of, wait });
         }
-        self.0.parts.iter().try_for_each(|part| part.record_use(current, stream, again, owner, wait))
+        self.0.parts.iter().try_for_each(|part| part.record_use(current, stream, again, wait))
     }
 }

@@ -191,20 +191,6 @@ class TestEpochs:
         monkeypatch.setattr(os, "pwrite", None)
         assert (epochs.seed, epochs.next, epochs.is_in_workers, epochs.coming.state) == (7, 4, False, None)
 
-    def test_the_workers_of_an_iteration_that_was_left_are_not_joined(self, monkeypatch: Any):
-        """Two iterations of one base seed. Of the first one, only worker 0 began."""
-        epochs = Epochs(None)
-        processes = multiprocessing.current_process()
-        # Another thread started a process between those of the workers.
-        iterations = [{0: 5, 1: 7}, {0: 8, 1: 9}, {0: 10, 1: 12}]
-        found = []
-        for started, workers in zip(iterations, [[0], [1, 0], [0, 1]], strict=True):
-            for worker in workers:
-                monkeypatch.setattr(processes, "_identity", (started[worker],))
-                monkeypatch.setattr(epochs, "_passes", {})
-                found.append(epochs.claim_of_worker((worker, 2), 77).epoch)
-        assert found == [0, 1, 1, 2, 2]
-
     def test_a_late_worker_joins_the_iteration_that_it_was_started_for(self):
         epochs = Epochs(5)
         late = pickle.loads(pickle.dumps(epochs))

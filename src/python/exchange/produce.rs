@@ -15,7 +15,7 @@ use pyo3::pyclass::boolean_struct::True;
 use super::super::attach::release_attached;
 use super::super::errors::panicked;
 use super::super::lent::LentTensor;
-use super::super::{capsule, cuda_stream, producer, tensor_input};
+use super::super::{capsule, producer, tensor_input};
 use crate::callback;
 use crate::convert::compact;
 use crate::cuda::is_cuda;
@@ -123,8 +123,7 @@ pub(super) fn wait_by_this_thread(tensor: &crate::tensor::Tensor) -> PyResult<()
     readiness.lend(Wait::LentByExchange);
     if !stream.is_default() {
         // Nothing else says when the consumer's work there is done.
-        let owner = cuda_stream::owner_of_current(stream);
-        readiness.record_owned_stream(stream, owner, Wait::ReleaseBehindRecorded)?;
+        readiness.record_stream(stream)?;
     }
     Ok(())
 }

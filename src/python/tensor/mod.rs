@@ -146,8 +146,7 @@ impl Tensor {
     /// Names a stream that uses the memory. The memory is freed, or returned to its owner, only behind the work
     /// that the stream has when the last reference is dropped.
     ///
-    /// Call it for work on non-blocking streams that no other stream waits for. The stream must live until then,
-    /// and an object is kept for that.
+    /// Call it for work on non-blocking streams that no other stream waits for. The stream must live until then.
     ///
     /// stream: a number as DLPack passes it, or an object that `stream` takes.
     #[pyo3(signature = (stream, /))]
@@ -155,7 +154,7 @@ impl Tensor {
         let Some(readiness) = self.tensor.readiness().filter(|readiness| is_cuda(readiness.device())) else {
             return Err(PyBufferError::new_err(format!("data on {} has no streams", self.tensor.device())));
         };
-        cuda_stream::record_stream(readiness, stream)
+        Ok(readiness.record_stream(cuda_stream::extract(stream)?)?)
     }
 
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]

@@ -15,7 +15,6 @@ import fakes
 import numpy as np
 import pytest
 from arrow_dlpack import _native
-from test_reaper import run
 
 VALUES = np.arange(1024, dtype="int32")
 KEPT_EVENTS = 256
@@ -56,6 +55,18 @@ class TestACallThatHasTakenEffect:
         with suppress(BufferError):
             contents(ad.from_dlpack(tensor, copy=True))
         assert not driver.has_current_context()
+
+    @pytest.mark.parametrize("nth", [1, 2, 3, 4])
+    def test_leaves_no_mode_of_capture(self, pool: fakes.Pool, nth: int) -> None:
+        tensor = tensor_of(pool)
+        driver.fail_late("cuThreadExchangeStreamCaptureMode", nth, UNKNOWN)
+        with suppress(BufferError):
+            contents(ad.from_dlpack(tensor, copy=True))
+        mode = ctypes.c_int(0)
+        with driver.current():
+            driver.call("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
+        # That of a thread which never changed it: global.
+        assert mode.value == 0
 
     def test_frees_no_memory_twice(self, pool: fakes.Pool) -> None:
         copy = ad.from_dlpack(tensor_of(pool), copy=True)
@@ -179,23 +190,3 @@ class TestUses:
         assert max(asked[-5:]) <= max(asked[:5]) + 1
         driver.open_gates()
         del copies
-
-
-@pytest.mark.no_devices
-def test_an_unknown_error_for_ever_is_a_lost_context() -> None:
-    """The reaper asks for a while, and then no more."""
-    unknown = "driver.exempt = True; " + "; ".join(
-        f'driver.fail_from("{function}", 1, {UNKNOWN})' for function in ("cuEventQuery", "cuEventSynchronize")
-    )
-    run(
-        """
-        driver.open_gates()
-        assert driver.soon(lambda: driver.calls("cuEventQuery") > 10)
-        assert driver.soon(is_quiet)
-        driver.fail_nothing()
-        # It is never given back, and nothing else fails.
-        assert (ad.collect(), pool.freed, driver.races()) == (1, 0, 0)
-        assert np.from_dlpack(ad.from_dlpack(np.arange(3), device="cuda").to_device("cpu")).tolist() == [0, 1, 2]
-        """,
-        before=unknown,
-    )

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
-import weakref
 
 import arrow_dlpack as ad
 import driver
-import exchange
 import fakes
 import numpy as np
 import producers
@@ -74,39 +72,6 @@ def test_behind_what_a_recorded_stream_is_given_later(pool, target) -> None:
     driver.synchronize_stream(driver.LEGACY)
     assert _native.collect() <= 1
     assert driver.read(target, VALUES.nbytes, stream.handle) == VALUES.tobytes()
-
-
-class Owned(driver.Stream):
-    """A stream that ends with its object, as those of CuPy do."""
-
-    def __del__(self) -> None:
-        self.close()
-
-
-@pytest.mark.parametrize("how", ["record_stream", "block"])
-def test_an_object_keeps_its_stream_until_the_release(pool, how: str) -> None:
-    """The handle of a stream that has ended may be that of another one by then, which a driver need not tell."""
-    tensor = ad.from_dlpack(fakes.Torch(pool, VALUES, stream=driver.LEGACY))
-    stream = Owned()
-    seen = weakref.ref(stream)
-    if how == "record_stream":
-        tensor.record_stream(stream)
-        # Named once more by its number.
-        tensor.record_stream(stream.handle)
-    else:
-        with ad.stream(stream):
-            exchange.borrow(tensor)
-    gate = driver.gate(stream.handle)
-    del stream
-    gc.collect()
-    assert seen() is not None
-    del tensor
-    gc.collect()
-    # Nothing needs it any more: the event is recorded.
-    assert seen() is None
-    assert pool.freed == 0
-    driver.open_gate(gate)
-    assert driver.soon(lambda: pool.freed == 1)
 
 
 def test_waits_behind_a_gate_and_blocks_nobody(pool, target) -> None:

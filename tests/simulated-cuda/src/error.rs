@@ -81,7 +81,7 @@ codes! {
 impl Error {
     /// Whether the code says that the context is lost: every later call in it answers the same.
     pub(crate) fn is_sticky(self) -> bool {
-        matches!(self.0, 214 | 220 | 226 | 700 | 702 | 710 | 714..=719 | 911)
+        matches!(self.0, 214 | 220 | 226 | 700 | 702 | 710 | 714..=719 | 721 | 810 | 911)
     }
 
     /// The name and the text of a code, success included.
