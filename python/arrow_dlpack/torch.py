@@ -280,8 +280,8 @@ class LoaderDataset:
     def compare_ranks(self) -> None:
         """Compares `Loader.fingerprint()` of the ranks over the process group, if there is one. A collective.
 
-        It compares options, columns and counts, and the hashes of rows that two ranks have read. Batches that worker
-        processes make have no hashes here.
+        It compares options, columns and counts, the hashes of rows that two ranks have read, and the dictionaries of
+        codes. What worker processes have read is not compared.
 
         Raises RuntimeError if two ranks differ: they would train on other rows, some twice and some never.
         """

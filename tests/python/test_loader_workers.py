@@ -7,6 +7,8 @@ import os
 import pickle
 import random
 import signal
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -190,6 +192,14 @@ class TestEpochs:
         assert os.fstat(epochs._file.fileno()).st_size < 2 * size
         monkeypatch.setattr(os, "pwrite", None)
         assert (epochs.seed, epochs.next, epochs.is_in_workers, epochs.coming.state) == (7, 4, False, None)
+
+    def test_a_read_within_a_change_keeps_the_lock_on_the_file(self):
+        epochs = Epochs(5)
+        command = [sys.executable, "-c", "import fcntl; fcntl.lockf(0, fcntl.LOCK_EX | fcntl.LOCK_NB)"]
+        with epochs._numbers():
+            assert epochs.next == 0
+            assert subprocess.run(command, stdin=epochs._file, capture_output=True, check=False).returncode == 1
+        subprocess.run(command, stdin=epochs._file, check=True)
 
     def test_a_late_worker_joins_the_iteration_that_it_was_started_for(self):
         epochs = Epochs(5)

@@ -329,6 +329,13 @@ class TestRows:
             )
 
 
+def converted_under(variable: str, value: str) -> subprocess.CompletedProcess[str]:
+    """A process that converts a batch under this environment variable."""
+    code = "import arrow_dlpack as ad, pyarrow as pa; ad.to_tensor(pa.record_batch({'x': pa.array([1])}))"
+    environment = {**os.environ, variable: value}
+    return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+
+
 class TestThreads:
     def test_give_the_same(self):
         matrix = np.random.default_rng(3).random((300_000, 3))
@@ -345,21 +352,13 @@ class TestThreads:
 
     @pytest.mark.parametrize(("value", "fits"), [("2", True), ("", True), ("0", False), ("-3", False), ("many", False)])
     def test_the_environment_names_a_number(self, value: str, fits: bool):
-        code = "import arrow_dlpack as ad, pyarrow as pa; ad.to_tensor(pa.record_batch({'x': pa.array([1])}))"
-        environment = {**os.environ, "ARROW_DLPACK_THREADS": value}
-        done = subprocess.run(
-            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
-        )
+        done = converted_under("ARROW_DLPACK_THREADS", value)
         assert (done.returncode == 0) == fits, done.stderr
         assert fits or "ARROW_DLPACK_THREADS" in done.stderr
 
     @pytest.mark.parametrize(("value", "fits"), [("avx2", True), ("neon", True), ("", True), ("AVX-2", False)])
     def test_the_environment_names_an_instruction_set(self, value: str, fits: bool):
-        code = "import arrow_dlpack as ad, pyarrow as pa; ad.to_tensor(pa.record_batch({'x': pa.array([1])}))"
-        environment = {**os.environ, "ARROW_DLPACK_ISA": value}
-        done = subprocess.run(
-            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
-        )
+        done = converted_under("ARROW_DLPACK_ISA", value)
         assert (done.returncode == 0) == fits, done.stderr
         assert fits or "set it to portable, neon, avx2 or avx512" in done.stderr
 
