@@ -21,15 +21,15 @@ pub(crate) use in_turn::in_turn;
 pub(crate) use planned::{DecodedColumn, PlannedColumn, SharedReads, decode_column, read_chunks, with_planned};
 pub(crate) use runner::{Runner, by, run_here, unless_quick};
 pub(crate) use to_arrow::{
-    Bitmap, ColumnNode, as_requested, column_node, compared_on_host, form_in, pack_on_device, placement,
+    Bitmap, ColumnNode, as_requested, column_node, compared_on_host, form_in, pack_on_device, placement, plan_to_arrow,
     require_row_bools, require_validity_on, row_validity,
 };
 #[cfg(feature = "python")]
-pub(crate) use to_arrow::{check_requested, check_to_arrow, plan_to_arrow};
+pub(crate) use to_arrow::{check_requested, check_to_arrow};
 pub use to_arrow::{to_arrow, to_arrow_as};
 pub use validity::Bits;
 pub(crate) use validity::validity_bits;
-pub(crate) use write_into::{chunks_to_tensor_into, overlap, require_copy};
+pub(crate) use write_into::{check_column_output, chunks_to_tensor_into, overlap, require_copy};
 
 use crate::arrow::DeviceArray;
 use crate::convert;

@@ -3,6 +3,7 @@
 mod converted;
 mod explained;
 mod explained_groups;
+mod from_tensor;
 mod paths;
 mod plan;
 mod planned;
@@ -13,12 +14,15 @@ mod run;
 mod streams;
 mod transfers;
 mod varied;
+mod write;
 
 use arrow_schema::FieldRef;
 pub use converted::Converted;
 use converted::only_tensor;
 #[cfg(feature = "python")]
-pub(crate) use explained::Subject;
+pub(crate) use explained::{Question, Subject};
+#[cfg(feature = "python")]
+pub(crate) use from_tensor::TensorColumn;
 pub use plan::ConversionPlan;
 use planned::Asked;
 pub(crate) use run::Run;
@@ -26,23 +30,16 @@ pub(crate) use varied::VariedGroup;
 
 use crate::arrow::{Chunks, DeviceArray};
 use crate::batch::each_tensor;
-#[cfg(feature = "python")]
-use crate::column::require_copy;
-use crate::column::{SharedReads, by, check_types, chunks_to_tensor_by, chunks_to_tensor_into};
-#[cfg(feature = "python")]
-use crate::convert::{matrix_stride, row_stride};
-use crate::device::Device;
+use crate::column::{SharedReads, check_types, chunks_to_tensor_by};
 use crate::dtype::DType;
-use crate::error::{Error, Remedy, Result};
-use crate::explain::{Report, explain, explain_matrix, explain_parts, explain_stream};
-use crate::matrix::{convert_matrix, convert_result, each_result, with_planned_result, write_matrix};
+use crate::error::{Error, Result};
+use crate::matrix::{convert_matrix, convert_result, each_result, with_planned_result};
 #[cfg(feature = "python")]
 use crate::ragged::check_ragged;
-use crate::ragged::{PlannedPadded, plan_padded_type};
+use crate::spec::{Conversion, ResultSpec, Selection, is_struct};
 #[cfg(feature = "python")]
-use crate::spec::CopyMode;
-use crate::spec::{Conversion, MemoryOrder, Pad, ResultSpec, Selection, is_struct};
-use crate::tensor::{Output, Tensor};
+use crate::spec::{CopyMode, Pad};
+use crate::tensor::Tensor;
 
 impl Conversion {
     /// Converts an array, a batch, or the chunks of a column or a table into the only result: a tensor of shape `(rows, *inner)` of a
@@ -113,30 +110,6 @@ impl Conversion {
         Ok(tensors)
     }
 
-    /// Writes what [`Conversion::to_tensor`] returns into memory that is there: of the result's shape, a matrix with dense rows or dense
-    /// columns any distance apart, the rows of a column any distance apart. Its dtype is the default. Data on a CUDA device is written
-    /// to memory of the same device, on this thread's stream.
-    ///
-    /// # Errors
-    /// As [`Conversion::to_tensor`]; when `out` does not fit, or overlaps the data, or copies are not allowed. What `out` holds is
-    /// unspecified after an error.
-    ///
-    /// ```
-    /// use arrow_array::Int32Array;
-    /// use arrow_dlpack::{Conversion, Output};
-    ///
-    /// let mut memory = [0_f32; 2];
-    /// let mut out = Output::from_slice(&mut memory, &[2])?;
-    /// Conversion::default().write(&Int32Array::from(vec![1, 2]), &mut out)?;
-    /// assert_eq!(memory, [1.0, 2.0]);
-    /// # Ok::<(), arrow_dlpack::Error>(())
-    /// ```
-    pub fn write<'a>(&self, data: impl TryInto<Chunks<'a>, Error: Into<Error>>, out: &mut Output<'_>) -> Result<()> {
-        let chunks = self.chunks_of(data)?;
-        self.check_columns(chunks.field())?;
-        self.write_by(chunks.field(), chunks.arrays(), out, Run::default())
-    }
-
     /// Tells which elements of the only result are valid: a bool tensor of its shape. Nulls of a row are nulls in each of its columns,
     /// and a null list makes all its elements null.
     ///
@@ -165,102 +138,6 @@ impl Conversion {
         self.require_whole()?;
         check_types(field, chunks)?;
         only_tensor(self.convert_asked(field, chunks, Asked::Validity, Run::default())?)
-    }
-
-    /// Reports what the conversion of this data would do: a row for each column, and one for each matrix; and how they get to where the
-    /// results are asked for. Of lists and strings, a row for each part of [`Conversion::ragged`]. Reads no value that a plan does not
-    /// read, and asks no driver.
-    ///
-    /// # Errors
-    /// When a selected column does not exist, or a chunk is of another type. What is wrong with a column is in its row.
-    ///
-    /// ```
-    /// use arrow_array::Int32Array;
-    /// use arrow_dlpack::{Conversion, DType};
-    ///
-    /// let report = Conversion::default().dtype(DType::Float64).explain(&Int32Array::from(vec![1, 2]))?;
-    /// assert_eq!((report.rows[0].steps[0].as_str(), report.bytes()), ("cast from int32 to float64", 16));
-    /// # Ok::<(), arrow_dlpack::Error>(())
-    /// ```
-    pub fn explain<'a>(&self, data: impl TryInto<Chunks<'a>, Error: Into<Error>>) -> Result<Report> {
-        let chunks = self.chunks_of(data)?;
-        self.explain_any(chunks.field(), Some(chunks.arrays()), None, DeviceArray::device_of(chunks.arrays()))
-    }
-
-    /// Reports what the conversion of any data of a type on `device` would do, as far as both decide it: of a stream, before it is read.
-    ///
-    /// # Errors
-    /// When a selected column does not exist. What is wrong with a column is in its row.
-    pub fn explain_type(&self, field: &FieldRef, device: Device) -> Result<Report> {
-        self.explain_any(field, None, None, device)
-    }
-
-    /// The report of the conversion where the data is.
-    fn explain_there(
-        &self,
-        field: &FieldRef,
-        chunks: Option<&[DeviceArray]>,
-        pad: Option<Pad>,
-        device: Device,
-    ) -> Result<Report> {
-        self.check_columns(field)?;
-        if let Some(pad) = pad {
-            self.check_padded()?;
-            let options = &self.of(field.name());
-            let parts = match chunks {
-                Some(chunks) => PlannedPadded::new(field, chunks, pad, options).and_then(|rows| rows.parts()),
-                None => plan_padded_type(field, device, pad, options),
-            };
-            return Ok(explain_parts(field, device, parts));
-        }
-        self.refuse_columns(field)?;
-        let of = |column: &str| self.of(column);
-        let columns = self.remaining(field);
-        let report = match (&self.selection, chunks) {
-            (Selection::Named(groups), _) => self.explain_named(field, chunks, groups, device)?,
-            (Selection::Whole(_), _) if is_struct(field) => {
-                explain_matrix(field, chunks, (columns.as_deref(), self.dtype.all()), &self.matrix(), of)?
-            }
-            (_, Some(_)) => explain(field, chunks, columns.as_deref(), of)?,
-            (_, None) => return Ok(self.leaving_out(field, explain_stream(field, device, columns.as_deref(), of)?)),
-        };
-        Ok(self.leaving_out(field, if chunks.is_none() { report.unread_on(device) } else { report }))
-    }
-
-    /// As [`Conversion::explain`], for [`Conversion::padded`]: a row for the matrix, and one for its validity.
-    ///
-    /// # Errors
-    /// When columns are selected, or a matrix that is not row-major: the data is one column, and is padded row by row.
-    ///
-    /// ```
-    /// use arrow_array::StringArray;
-    /// use arrow_dlpack::{Conversion, Pad, Scalar};
-    ///
-    /// let text = StringArray::from(vec!["to", "be", "or"]);
-    /// let report = Conversion::default().explain_padded(&text, Pad::new(Scalar::Int(0)).length(4))?;
-    /// assert_eq!(report.rows[0].shape, [Some(3), Some(4)]);
-    /// assert_eq!(report.bytes(), 24);
-    /// # Ok::<(), arrow_dlpack::Error>(())
-    /// ```
-    pub fn explain_padded<'a>(&self, data: impl TryInto<Chunks<'a>, Error: Into<Error>>, pad: Pad) -> Result<Report> {
-        let chunks = self.chunks_of(data)?;
-        self.explain_any(chunks.field(), Some(chunks.arrays()), Some(pad), DeviceArray::device_of(chunks.arrays()))
-    }
-
-    /// Refuses what padded rows have not: several columns, and a choice of memory order.
-    fn check_padded(&self) -> Result<()> {
-        let is_plain = matches!(self.selection, Selection::Whole(None) | Selection::Each(None));
-        if is_plain && self.memory_order == MemoryOrder::C {
-            return Ok(());
-        }
-        let reason = "one column is padded, row by row: there are no columns and no memory order to choose";
-        Err(Error::argument(reason).remedy_is(Remedy::NoPadOfColumns))
-    }
-
-    /// The report, with the columns that are left out.
-    fn leaving_out(&self, field: &FieldRef, report: Report) -> Report {
-        let takes_all = matches!(self.selection, Selection::Whole(None) | Selection::Each(None));
-        Report { left_out: if takes_all { self.index.left_out(field) } else { Vec::new() }, ..report }
     }
 
     /// Validates the conversion into ragged rows, padded or not, against a type. `is_lost`: rows that are refused after they were read
@@ -379,67 +256,6 @@ impl Conversion {
             with_planned_result(result, chunks, &matrix, |_| Ok(())).map_err(|error| result.in_group(error))
         };
         results.iter().find_map(|result| plan(result).err()).unwrap_or(error)
-    }
-
-    /// As [`Conversion::write`], for options whose names were checked.
-    pub(crate) fn write_by(
-        &self,
-        field: &FieldRef,
-        chunks: &[DeviceArray],
-        out: &mut Output<'_>,
-        run: Run<'_>,
-    ) -> Result<()> {
-        self.require_whole()?;
-        if self.device.is_none() && !run.is_own {
-            return self.write_there(field, chunks, out, run);
-        }
-        let there = self.bring(chunks, run)?;
-        self.require_device(DeviceArray::device_of(&there.chunks))?;
-        there.conversion.write_there(field, &there.chunks, out, run)
-    }
-
-    /// As [`Conversion::write_by`], of data where it is converted.
-    fn write_there(&self, field: &FieldRef, chunks: &[DeviceArray], out: &mut Output<'_>, run: Run<'_>) -> Result<()> {
-        let dtype = out.dtype();
-        if is_struct(field) {
-            let spec = self.matrix_of(field, Some(dtype))?;
-            return write_matrix(&spec, chunks, &self.matrix(), out, run.runner);
-        }
-        self.refuse_columns(field)?;
-        let mut options = self.of(field.name());
-        options.dtype = options.dtype.or(run.natural).or(Some(dtype));
-        let rows = chunks.iter().fold(0_usize, |rows, array| rows.saturating_add(array.len()));
-        let write = || chunks_to_tensor_into(field, chunks, &options, out, self.threads);
-        by(run.runner, rows.saturating_mul(dtype.itemsize()), write)
-    }
-
-    /// Validates the conversion into memory that is there against a type, before data of it is read: of the shape, only the number of
-    /// rows is left to the data.
-    ///
-    /// # Errors
-    /// As [`Conversion::check`]; when the memory does not fit, or is not where the result would be: `own` is where the data is, as far
-    /// as that is known.
-    #[cfg(feature = "python")]
-    pub(crate) fn check_output(&self, field: &FieldRef, own: Option<Device>, out: &Output<'_>) -> Result<()> {
-        if own.is_some_and(Device::is_cpu) {
-            out.require_host()?;
-            self.require_device(Device::CPU)?;
-        }
-        self.refuse_columns(field)?;
-        self.check_columns(field)?;
-        require_copy(self.copy)?;
-        let Some(rows) = out.shape().first() else {
-            let error = Error::argument("out has no dimension, and the result has one for its rows");
-            return Err(error.remedy_is("pass an output of the result's shape").in_column(field.name()));
-        };
-        let rows = usize::try_from(*rows).unwrap_or_default();
-        if is_struct(field) {
-            matrix_stride(&*self.matrix_of(field, Some(out.dtype()))?, rows, out)?;
-        } else {
-            let (spec, _) = self.column(field, Some(out.dtype()))?;
-            row_stride(&spec, rows, out).map_err(|error| error.in_column(field.name()))?;
-        }
-        Ok(())
     }
 }
 

@@ -138,6 +138,14 @@ impl DType {
         }
     }
 
+    /// The dtype itself, if it is one of complex numbers.
+    pub(crate) const fn if_complex(self) -> Option<Self> {
+        match self.component() {
+            Some(_) => Some(self),
+            None => None,
+        }
+    }
+
     /// Returns the Arrow type whose values buffer holds these elements contiguously, if there is one.
     #[must_use]
     pub const fn to_arrow(self) -> Option<DataType> {

@@ -48,16 +48,8 @@ pub(crate) fn explain(
         };
         return Ok(explain_parts(field, device, parts));
     }
-    let matrix = MatrixOptions::default();
     let column = |position: Option<usize>, column: &FieldRef| {
-        let options = options(column.name());
-        match Spec::new(column, &options) {
-            Ok(spec) => explain_spec(&ResultSpec::new(ResultKind::Column { position, spec, options }), chunks, &matrix),
-            Err(error) => {
-                let row = ReportRow { device, error: Some(error), ..ReportRow::new(column) };
-                Report { rows: vec![row], ..Report::default() }
-            }
-        }
+        explain_column((position, column), chunks, options(column.name()), &MatrixOptions::default())
     };
     Ok(match field.data_type() {
         DataType::Struct(_) => {
@@ -66,6 +58,23 @@ pub(crate) fn explain(
         }
         _ => column(None, field),
     })
+}
+
+/// Explains the conversion of one column: the array itself, or the one at a position of its structs.
+pub(crate) fn explain_column(
+    (position, field): (Option<usize>, &FieldRef),
+    chunks: Option<&[DeviceArray]>,
+    options: Options,
+    matrix: &MatrixOptions,
+) -> Report {
+    match Spec::new(field, &options) {
+        Ok(spec) => explain_spec(&ResultSpec::new(ResultKind::Column { position, spec, options }), chunks, matrix),
+        Err(error) => {
+            let device = DeviceArray::device_of(chunks.unwrap_or_default());
+            let row = ReportRow { device, error: Some(error), ..ReportRow::new(field) };
+            Report { rows: vec![row], ..Report::default() }
+        }
+    }
 }
 
 /// Explains the conversion of a DLPack tensor, which becomes a column first: strided elements are gathered for that.
@@ -78,7 +87,7 @@ pub(crate) fn explain_tensor(tensor: &Tensor, options: impl Fn(&str) -> Options)
     // Complex numbers, pairs of floats in Arrow, stay what they are unless another dtype is asked for.
     let options = |column: &str| {
         let mut options = options(column);
-        options.dtype = options.dtype.or(tensor.dtype().component().map(|_| tensor.dtype()));
+        options.dtype = options.dtype.or(tensor.dtype().if_complex());
         options
     };
     if plan.is_view() {

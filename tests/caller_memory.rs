@@ -289,3 +289,33 @@ fn a_reshape_gives_the_same_elements_or_refuses() {
 
 /// How many of the reshapes above are views in NumPy.
 const VIEWS: usize = 120;
+
+#[test]
+fn a_tensor_is_converted_as_its_report_says() {
+    let whole = [(DType::Int32, &[(2, 3), (3, 1)][..]), (DType::Complex64, &[(3, 1)]), (DType::Bool, &[(4, 1)])];
+    let strided = [(DType::Int32, &[(2, 1), (3, 2)][..]), (DType::Complex64, &[(3, -1)]), (DType::Bool, &[(4, 2)])];
+    for (dtype, axes) in whole.into_iter().chain(strided) {
+        let (tensor, expected) = tensor_of(dtype, axes, 0, 1);
+        for copy in [CopyMode::Never, CopyMode::IfNeeded, CopyMode::Always] {
+            let conversion = Conversion::default().copy(copy);
+            let report = conversion.explain_tensor(&tensor).unwrap();
+            let log = CopyLog::new();
+            match log.track(|| conversion.convert_tensor(&tensor)) {
+                Ok(made) => {
+                    assert_eq!(
+                        (made.dtype(), made.shape(), bytes_of(&made)),
+                        (dtype, tensor.shape(), expected.clone())
+                    );
+                    // Whether bytes are bools is seen when they are read.
+                    if !report.rows[0].at_most {
+                        assert_eq!((log.bytes(), made.is_copied()), (report.bytes(), !report.rows[0].view), "{report}");
+                    }
+                }
+                Err(error) => assert_eq!(report.rows[0].error.as_ref(), Some(&error), "{dtype} {axes:?} {copy:?}"),
+            }
+        }
+    }
+    let (tensor, _) = tensor_of(DType::Complex64, &[(3, 1)], 0, 1);
+    let error = Conversion::default().dtype(DType::Float32).convert_tensor(&tensor);
+    assert!(error.is_ok_and(|made| made.shape() == [3, 2]), "the pairs are floats of their own");
+}

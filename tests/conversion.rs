@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow_array::{ArrayRef, BooleanArray, Float32Array, Int16Array, Int64Array, RecordBatch, StringArray};
+use arrow_dlpack::ffi::dlpack::DLDeviceType;
 use arrow_dlpack::{
     Chunks, Conversion, CopyLog, CopyMode, DType, Device, DeviceArray, DeviceArrayStream, ErrorKind, Group,
     MemoryOrder, NullPolicy, Output, Pad, PandasIndex, PerColumn, Scalar, Selection, Tensor,
@@ -164,6 +165,34 @@ fn the_report_is_what_the_conversion_does() {
             assert_eq!(log.bytes(), report.bytes(), "{report}");
         }
     }
+}
+
+#[test]
+fn the_report_of_what_is_written_is_what_is_done() {
+    let chunks = [batch(1), batch(5)];
+    let data = || chunks.as_slice();
+    for (conversion, shape) in [
+        (Conversion::default().columns(["b", "c"]), &[6_usize, 2][..]),
+        (Conversion::default().columns(["b", "c"]).copy(CopyMode::Never), &[6, 2]),
+        (Conversion::default().columns(["b", "c"]), &[6, 3]),
+        (Conversion::default().columns(["b", "c"]).device(Device::new(DLDeviceType::CUDA, 0)), &[6, 2]),
+    ] {
+        let mut memory = vec![0_f64; shape.iter().product()];
+        let mut out = Output::from_slice(&mut memory, shape).unwrap();
+        let report = conversion.explain_write(data(), &out).unwrap();
+        let (log, matrix) = (CopyLog::new(), &report.matrices[0]);
+        match log.track(|| conversion.write(data(), &mut out)) {
+            Ok(()) => {
+                assert_eq!((log.entries().len(), log.bytes()), (1, report.bytes()));
+                assert_eq!(log.entries()[0].why, matrix.steps.join(", "));
+            }
+            Err(error) => assert_eq!(matrix.error.as_ref(), Some(&error), "{report}"),
+        }
+    }
+    let mut memory = [0_f64; 6];
+    let out = Output::from_slice(&mut memory, &[6]).unwrap();
+    let several = Conversion::default().select(Selection::Each(None)).explain_write(data(), &out);
+    assert!(several.unwrap_err().reason().contains("a result for each name"));
 }
 
 #[test]

@@ -1553,6 +1553,8 @@ def explain(
     device: _Device | None = None,
     copy: bool | None = None,
     writable: bool | None = None,
+    validity: bool = False,
+    out: _DLPackExportable | None = None,
     pad: tuple[bool | SupportsIndex | SupportsFloat, SupportsIndex | None] | None = None,
     truncate: Literal["error", "left", "right"] = "error",
     side: Literal["left", "right"] = "right",
@@ -1567,6 +1569,10 @@ def explain(
     in them; the validity of a `group` has a row under its name. With `device`, reports the transfer of the result;
     `Report.transfer` is the data that moves to the CPU before its conversion, of which the rows know only types and
     lengths.
+
+    validity: True for what `validity` would do, with columns, order, length and device alone.
+    out: memory for which to report what `to_tensor(..., out=out)` would write. Memory that does not fit is an error of
+        the row. It is not written.
 
     Does not call a driver, so the report lacks facts that only device memory has. A schema, or a stream without a
     `device` attribute, counts as host memory. A stream on a device that does not say which counts as on device

@@ -134,6 +134,11 @@ impl DeviceArray {
         chunks.clone().filter(|chunk| !chunk.is_empty()).chain(chunks).find_map(Self::readiness)
     }
 
+    /// The rows of all chunks.
+    pub(crate) fn rows_of(chunks: &[Self]) -> usize {
+        chunks.iter().fold(0, |rows, chunk| rows.saturating_add(chunk.len()))
+    }
+
     /// Where rows are: chunks without any may be elsewhere. The CPU, if there are no chunks.
     pub(crate) fn device_of(chunks: &[Self]) -> Device {
         let filled = chunks.iter().find(|chunk| !chunk.is_empty());

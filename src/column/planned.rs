@@ -134,6 +134,12 @@ impl<'a> PlannedColumn<'a> {
         })
     }
 
+    /// The same column, which is written into memory that is there.
+    pub(crate) fn into_output(mut self) -> Self {
+        self.plan = self.plan.into_output(self.spec.dtype().itemsize());
+        self
+    }
+
     /// Writes the column into memory that is there, of its shape and dtype.
     ///
     /// # Errors
@@ -142,10 +148,10 @@ impl<'a> PlannedColumn<'a> {
         self.read_nulls(SharedReads::default())?;
         shared_dictionary(self.spec, self.chunks())?;
         convert::check_nulls(self.spec, self.chunks())?;
-        self.plan = self.plan.into_output(self.spec.dtype().itemsize());
+        let this = self.into_output();
         SharedReads::default()
-            .with_backend(self.readiness, |backend| backend.write_column(self.task(), out, threads))?;
-        self.plan.record(|| what(self.spec, self.plan.rows));
+            .with_backend(this.readiness, |backend| backend.write_column(this.task(), out, threads))?;
+        this.plan.record(|| what(this.spec, this.plan.rows));
         Ok(())
     }
 }

@@ -138,7 +138,6 @@ fn plan(tensor: &Tensor, form: &TensorField, has_validity: bool, copy: CopyMode)
 ///
 /// # Errors
 /// As [`to_arrow`], before anything is copied.
-#[cfg(feature = "python")]
 pub(crate) fn plan_to_arrow(tensor: &Tensor, copy: CopyMode) -> Result<Plan> {
     plan(tensor, &tensor.arrow_form()?, false, copy)
 }

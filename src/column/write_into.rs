@@ -2,7 +2,7 @@
 
 use arrow_schema::FieldRef;
 
-use super::chunk_ref::{ColumnRef, columns, readiness_of, require_host};
+use super::chunk_ref::{columns, require_host};
 use super::{check_types, with_planned};
 use crate::arrow::DeviceArray;
 use crate::convert::{check_environment, row_stride};
@@ -26,40 +26,50 @@ pub(crate) fn chunks_to_tensor_into(
     threads: Option<std::num::NonZero<usize>>,
 ) -> Result<()> {
     let mut write = || {
-        check_environment()?;
-        check_types(field, chunks)?;
-        let spec = Spec::new(field, options)?;
-        require_copy(options.copy)?;
-        let span = out.span();
-        if chunks.iter().any(|chunk| chunk.view().overlaps(&span)) {
-            return Err(overlap());
-        }
-        write_chunks(&spec, &columns(chunks), options, out, threads)
+        let spec = check_written(field, chunks, options, out)?;
+        with_planned(&spec, &columns(chunks), options, |planned| planned.write(out, threads))
     };
     write().map_err(|error: Error| error.in_column(field.name()))
 }
 
+/// The spec of a column that is written to `out`.
+///
 /// # Errors
-/// As [`chunks_to_tensor_into`].
-fn write_chunks(
-    spec: &Spec,
-    chunks: &[ColumnRef<'_>],
-    options: &Options,
-    out: &mut Output<'_>,
-    threads: Option<std::num::NonZero<usize>>,
-) -> Result<()> {
-    match readiness_of(chunks).filter(|readiness| is_cuda(readiness.device())) {
+/// For what [`chunks_to_tensor_into`] refuses before it plans.
+fn check_written(field: &FieldRef, chunks: &[DeviceArray], options: &Options, out: &Output<'_>) -> Result<Spec> {
+    check_environment()?;
+    check_types(field, chunks)?;
+    let spec = Spec::new(field, options)?;
+    require_copy(options.copy)?;
+    let span = out.span();
+    if chunks.iter().any(|chunk| chunk.view().overlaps(&span)) {
+        return Err(overlap());
+    }
+    match DeviceArray::readiness_of(chunks).filter(|readiness| is_cuda(readiness.device())) {
         Some(readiness) => {
             // Before the host waits for anything.
             out.require_device(readiness.device())?;
-            row_stride(spec, chunks.iter().fold(0_usize, |rows, chunk| rows.saturating_add(chunk.rows())), out)?;
+            row_stride(&spec, DeviceArray::rows_of(chunks), out)?;
         }
         None => {
             out.require_host()?;
-            chunks.iter().try_for_each(|chunk| require_host(chunk.array.device(), spec.field().name()))?;
+            chunks.iter().try_for_each(|chunk| require_host(chunk.device(), field.name()))?;
         }
     }
-    with_planned(spec, chunks, options, |planned| planned.write(out, threads))
+    Ok(spec)
+}
+
+/// Refuses what [`chunks_to_tensor_into`] refuses before it plans.
+///
+/// # Errors
+/// When `out` is on another device, or overlaps the data; when copies are not allowed; as [`Spec::new`].
+pub(crate) fn check_column_output(
+    field: &FieldRef,
+    chunks: &[DeviceArray],
+    options: &Options,
+    out: &Output<'_>,
+) -> Result<()> {
+    check_written(field, chunks, options, out).map(drop).map_err(|error| error.in_column(field.name()))
 }
 
 /// Refuses to write to an output where copies are not allowed.

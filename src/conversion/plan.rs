@@ -165,7 +165,7 @@ impl Conversion {
         }
         reached?;
         let state = if is_moved {
-            let report = Box::new(self.explain_asked(field, arrays, asked)?);
+            let report = Box::new(self.explain_any(field, Some(arrays), asked, own)?);
             PlanState::MovedFirst { report, field: field.clone(), chunks: fallible::copied(arrays)? }
         } else {
             PlanState::Planned(conversion.planned(field, arrays, asked, None)?)

@@ -12,7 +12,7 @@ use crate::column::SharedReads;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::explain::{Report, explain_parts, explain_result, explain_spec};
+use crate::explain::{Report, explain_parts, explain_result};
 use crate::matrix::{PlannedResult, ResultChunks, each_result};
 use crate::ragged::{PlannedPadded, PlannedRagged, plan_padded_type, plan_schema};
 use crate::spec::{Conversion, MatrixOptions, Pad, ResultSpec, Selection};
@@ -96,19 +96,6 @@ impl Conversion {
             Asked::Ragged => plan_schema(field, &options(), false).map(drop),
             Asked::Padded(pad) => plan_padded_type(field, Device::CPU, pad, &options()).map(drop),
         }
-    }
-
-    /// Reports what is asked for of chunks, as far as they are known where they are.
-    pub(super) fn explain_asked(&self, field: &FieldRef, chunks: &[DeviceArray], asked: Asked) -> Result<Report> {
-        let pad = match asked {
-            Asked::Validity => {
-                let report = explain_spec(&self.validity_of(field)?, None, &self.matrix());
-                return Ok(self.explain_moved(report, field, chunks));
-            }
-            Asked::Results | Asked::Ragged => None,
-            Asked::Padded(pad) => Some(pad),
-        };
-        self.explain_any(field, Some(chunks), pad, DeviceArray::device_of(chunks))
     }
 
     /// Plans what is asked for of chunks where they are converted. `natural` as for [`Conversion::results`].

@@ -107,7 +107,7 @@ impl PlannedBatch {
     /// # Errors
     /// When several are on a device, or break the Arrow format.
     pub(super) fn new(field: &FieldRef, chunks: &[DeviceArray], copy: CopyMode) -> Result<Self> {
-        let rows = chunks.iter().fold(0_usize, |rows, chunk| rows.saturating_add(chunk.len()));
+        let rows = DeviceArray::rows_of(chunks);
         let mut filled = chunks.iter().filter(|chunk| !chunk.is_empty());
         let only = match (filled.next(), filled.next()) {
             (first, None) if copy != CopyMode::Always => first.or(chunks.first()),

@@ -28,7 +28,7 @@ pub(super) fn explain_planned_matrix(device: Device, planned: &PlannedMatrix<'_>
 
 /// Explains a matrix of any data of its type.
 pub(super) fn matrix_of_type(spec: &MatrixSpec, options: &MatrixOptions) -> Report {
-    let is_own = options.writable || options.copy == CopyMode::Always;
+    let is_own = options.is_written || options.writable || options.copy == CopyMode::Always;
     let (mut rows, mut whole) = described(spec, Device::CPU);
     for (row, (_, column)) in rows.iter_mut().zip(spec.columns()) {
         row.set_column_possible(column);
@@ -38,7 +38,7 @@ pub(super) fn matrix_of_type(spec: &MatrixSpec, options: &MatrixOptions) -> Repo
         whole.set_refused(column);
     }
     whole.specs = spec.columns().iter().map(|(_, column)| column.clone()).collect();
-    whole.fill(|whole| whole.set_possible(&possible_steps(spec, is_own), options.copy));
+    whole.fill(|whole| whole.set_possible(&possible_steps(spec, options), options.copy));
     Report { rows, matrices: vec![whole], ..Report::default() }
 }
 
@@ -79,17 +79,19 @@ impl ReportRow {
 }
 
 /// What may have to be done to make a matrix; what is done to its columns stands in their rows.
-fn possible_steps(spec: &MatrixSpec, is_own: bool) -> Vec<PossibleStep> {
+fn possible_steps(spec: &MatrixSpec, options: &MatrixOptions) -> Vec<PossibleStep> {
+    let is_private = options.writable || options.copy == CopyMode::Always;
     let columns = || spec.columns().iter().flat_map(|(_, column)| column.possible_steps_in_matrix(&Options::default()));
-    let changes = is_own || columns().any(|step| step.only_if.is_none());
+    let changes = options.is_written || is_private || columns().any(|step| step.only_if.is_none());
     let mut steps: Vec<PossibleStep> = Vec::new();
-    steps.extend(is_own.then(|| PossibleStep { text: Action::Private.to_string(), only_if: None }));
+    steps.extend(is_private.then(|| PossibleStep { text: Action::Private.to_string(), only_if: None }));
     for step in columns().filter(|step| !changes && step.only_if.is_some()) {
         if !steps.contains(&step) {
             steps.push(step);
         }
     }
-    let text = "packed, unless the columns lie as the matrix already".to_owned();
+    let unless = if options.is_written { "" } else { ", unless the columns lie as the matrix already" };
+    let text = format!("packed{unless}");
     let only_if = (!changes).then_some("the columns do not lie as the matrix, in one chunk");
     steps.push(PossibleStep { text, only_if });
     steps

@@ -81,6 +81,21 @@ impl Report {
         self
     }
 
+    /// Whether the only result is refused.
+    pub(crate) fn is_refused(&self) -> bool {
+        let rows = if self.matrices.is_empty() { &self.rows } else { &self.matrices };
+        rows.iter().any(|row| row.error.is_some())
+    }
+
+    /// The same report, in which the only result is refused, for this reason.
+    pub(crate) fn refused_by(mut self, refusal: Result<()>) -> Self {
+        let rows = if self.matrices.is_empty() { &mut self.rows } else { &mut self.matrices };
+        if let (Err(error), Some(row)) = (refusal, rows.first_mut()) {
+            (row.error, row.view) = (Some(error), false);
+        }
+        self
+    }
+
     /// The report of a group's column, which is called as the group then, or of its matrix.
     pub(crate) fn in_group(mut self, group: &str) -> Self {
         for row in if self.matrices.is_empty() { &mut self.rows } else { &mut self.matrices } {

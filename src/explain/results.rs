@@ -33,18 +33,20 @@ pub(crate) fn explain_result(result: &ResultSpec, device: Device, planned: &Plan
 }
 
 /// Explains a result of any data of its type.
-fn explain_type(result: &ResultSpec, options: &MatrixOptions) -> Report {
+fn explain_type(result: &ResultSpec, matrix: &MatrixOptions) -> Report {
     match &result.kind {
-        ResultKind::Matrix(spec) => in_group(result, matrix_of_type(spec, options)),
-        ResultKind::Column { spec, options, .. } => single(result, Device::CPU, |row| row.take_type(spec, options)),
+        ResultKind::Matrix(spec) => in_group(result, matrix_of_type(spec, matrix)),
+        ResultKind::Column { spec, options, .. } => {
+            single(result, Device::CPU, |row| row.take_type(spec, options, matrix.is_written))
+        }
         ResultKind::ColumnValidity { spec, .. } => {
-            single(result, Device::CPU, |row| row.set_validity_possible(Some(spec), options.copy))
+            single(result, Device::CPU, |row| row.set_validity_possible(Some(spec), matrix.copy))
         }
         ResultKind::Validity(spec) => {
             let decoded =
                 || spec.columns().iter().map(|(_, column)| column).filter(|column| column.decoded().is_some());
             let surely = decoded().find(|column| !column.is_of_lists());
-            single(result, Device::CPU, |row| row.set_validity_possible(surely.or(decoded().next()), options.copy))
+            single(result, Device::CPU, |row| row.set_validity_possible(surely.or(decoded().next()), matrix.copy))
         }
     }
 }
@@ -91,11 +93,13 @@ fn shape_of(kind: &ResultKind) -> Vec<Option<i64>> {
 }
 
 impl ReportRow {
-    /// Sets what any data of a column's type may make necessary.
-    fn take_type(&mut self, spec: &Spec, options: &Options) -> Result<()> {
+    /// Sets what any data of a column's type may make necessary. `is_written`: into memory that is there.
+    fn take_type(&mut self, spec: &Spec, options: &Options, is_written: bool) -> Result<()> {
         self.specs.push(spec.clone());
         self.set_refused(spec);
-        self.set_possible(&unless_one_chunk(spec.possible_steps(options)), options.copy)
+        let mut steps = spec.possible_steps(options);
+        steps.extend(is_written.then(|| PossibleStep { text: Action::WriteOutput.to_string(), only_if: None }));
+        self.set_possible(&unless_one_chunk(steps), options.copy)
     }
 
     /// Sets what is done for a validity of any data, for which a column of this spec is decoded.

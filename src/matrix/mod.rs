@@ -19,4 +19,4 @@ pub(crate) use streamed::{Read, read};
 #[cfg(feature = "python")]
 pub(crate) use to_arrow::check_matrix;
 pub use to_arrow::{ColumnOptions, matrix_to_arrow};
-pub(crate) use to_tensor::{convert_matrix, write_matrix};
+pub(crate) use to_tensor::{check_matrix_output, convert_matrix, write_matrix};

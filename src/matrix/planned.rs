@@ -27,7 +27,7 @@ pub(crate) fn decode_chunks(
 ) -> Result<Vec<MatrixChunk>> {
     if options.copy == CopyMode::Never && spec.is_decoded() {
         // Refused before anything is decoded.
-        let rows = chunks.iter().fold(0_usize, |rows, chunk| rows.saturating_add(chunk.len()));
+        let rows = DeviceArray::rows_of(chunks);
         Plan::matrix(spec, MatrixData { rows, chunks: 1, ..MatrixData::default() }, options)?;
     }
     chunks.iter().map(|chunk| MatrixChunk::on_any_device(spec, chunk)).collect()
@@ -72,17 +72,11 @@ pub(crate) struct PlannedMatrix<'a> {
 }
 
 impl<'a> PlannedMatrix<'a> {
-    /// Plans decoded chunks. Reads bitmaps of host memory, and no memory of a device. `may_view`: whether the result may be the
-    /// columns' own memory.
+    /// Plans decoded chunks. Reads bitmaps of host memory, and no memory of a device.
     ///
     /// # Errors
     /// When a copy is needed and not allowed, chunks in host memory have different dictionaries, or an array breaks the Arrow format.
-    pub(crate) fn new(
-        spec: &'a MatrixSpec,
-        arrays: &'a [MatrixChunk],
-        options: &'a MatrixOptions,
-        may_view: bool,
-    ) -> Result<Self> {
+    pub(crate) fn new(spec: &'a MatrixSpec, arrays: &'a [MatrixChunk], options: &'a MatrixOptions) -> Result<Self> {
         let (chunks, rows) = all_columns(spec, arrays)?;
         let readiness = DeviceArray::readiness_of(arrays.iter().map(MatrixChunk::array));
         let placement = readiness.map_or(Placement::Host, |readiness| matrix_placement(spec, &chunks, readiness));
@@ -110,7 +104,7 @@ impl<'a> PlannedMatrix<'a> {
         let mut view = None;
         for (number, chunk) in chunks.iter().enumerate().filter(|(_, chunk)| chunk.rows > 0) {
             data.chunks += 1;
-            let stride = if may_view && data.chunks == 1 { chunk.column_stride(spec) } else { None };
+            let stride = if !options.is_written && data.chunks == 1 { chunk.column_stride(spec) } else { None };
             view = stride.map(|stride| (number, stride));
         }
         if let Some((_, stride)) = view {

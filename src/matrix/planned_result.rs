@@ -70,16 +70,17 @@ impl<'a> PlannedResult<'a> {
             _ => (columns_at(chunks, position), spec),
         };
         match (&result.kind, decoded) {
-            (ResultKind::Column { position, spec, options }, _) => {
+            (ResultKind::Column { position, spec, options: own }, _) => {
                 let (chunks, spec) = at(*position, spec);
-                PlannedColumn::new(spec, &chunks, options).map(Self::Column)
+                let planned = PlannedColumn::new(spec, &chunks, own)?;
+                Ok(Self::Column(if options.is_written { planned.into_output() } else { planned }))
             }
             (ResultKind::ColumnValidity { position, spec }, _) => {
                 let (chunks, spec) = at(*position, spec);
                 PlannedValidity::of_column(spec, &chunks, options.copy).map(Self::Validity)
             }
             (ResultKind::Matrix(spec), ResultChunks::Matrix(chunks)) => {
-                PlannedMatrix::new(spec, chunks, options, true).map(Self::Matrix)
+                PlannedMatrix::new(spec, chunks, options).map(Self::Matrix)
             }
             (ResultKind::Validity(spec), ResultChunks::Matrix(chunks)) => {
                 PlannedValidity::of_matrix(spec, chunks, options).map(Self::Validity)

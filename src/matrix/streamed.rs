@@ -57,7 +57,7 @@ impl ResultSpec {
             ResultKind::Matrix(spec) if spec.is_decoded() => Ok(spec.width() > 1),
             ResultKind::Matrix(spec) => {
                 let chunks = [MatrixChunk::new(spec, array)?];
-                Ok(!PlannedMatrix::new(spec, &chunks, options, true)?.is_view())
+                Ok(!PlannedMatrix::new(spec, &chunks, options)?.is_view())
             }
             ResultKind::Validity(_) | ResultKind::ColumnValidity { .. } => Ok(true),
             ResultKind::Column { spec, .. } if spec.decoded().is_some() => Ok(false),

@@ -34,7 +34,7 @@ pub(crate) fn convert_matrix(
     }
     let convert = |runner: &Runner<'_>| {
         let chunks = decode_chunks(spec, chunks, options)?;
-        PlannedMatrix::new(spec, &chunks, options, true)?.run(shared, runner)
+        PlannedMatrix::new(spec, &chunks, options)?.run(shared, runner)
     };
     // Decoding moves bytes too: as many as these, if nothing refuses it.
     if spec.is_decoded() { by(runner, bytes_of(spec, chunks), || convert(&run_here)) } else { convert(runner) }
@@ -49,6 +49,25 @@ pub(crate) fn write_matrix(
     out: &mut Output<'_>,
     runner: &Runner<'_>,
 ) -> Result<()> {
+    check_written(spec, chunks, options, out)?;
+    if let Some(columns) = small(spec, chunks)
+        && unless_quick(runner, bytes_of(spec, chunks), || Ok(write_small(&columns, out)))?
+    {
+        record_small(spec, columns.rows(), options);
+        return Ok(());
+    }
+    let options = &options.written_to(out);
+    let mut write = |runner: &Runner<'_>| {
+        let chunks = decode_chunks(spec, chunks, options)?;
+        let mut planned = PlannedMatrix::new(spec, &chunks, options)?;
+        check_overlap(spec, &chunks, &planned, out)?;
+        planned.write(out, runner)
+    };
+    if spec.is_decoded() { by(runner, bytes_of(spec, chunks), || write(&run_here)) } else { write(runner) }
+}
+
+/// Refuses what [`write_matrix`] refuses before it plans.
+fn check_written(spec: &MatrixSpec, chunks: &[DeviceArray], options: &MatrixOptions, out: &Output<'_>) -> Result<()> {
     check_environment()?;
     check_types(spec.field(), chunks)?;
     require_copy(options.copy)?;
@@ -56,28 +75,38 @@ pub(crate) fn write_matrix(
         Some(readiness) => {
             // Before the host waits for anything.
             out.require_device(readiness.device())?;
-            matrix_stride(spec, rows_of(chunks), out)?;
+            matrix_stride(spec, DeviceArray::rows_of(chunks), out)?;
         }
         None => {
             out.require_host()?;
             chunks.iter().try_for_each(|chunk| require_host(chunk.device(), spec.field().name()))?;
         }
     }
-    if let Some(columns) = small(spec, chunks)
-        && unless_quick(runner, bytes_of(spec, chunks), || Ok(write_small(&columns, out)))?
-    {
-        record_small(spec, columns.rows(), options);
-        return Ok(());
+    Ok(())
+}
+
+/// Refuses what [`write_matrix`] refuses of memory that has room.
+///
+/// # Errors
+/// When `out` is on another device, or overlaps the data; when copies are not allowed; as [`PlannedMatrix::new`].
+pub(crate) fn check_matrix_output(
+    spec: &MatrixSpec,
+    chunks: &[DeviceArray],
+    options: &MatrixOptions,
+    out: &Output<'_>,
+) -> Result<()> {
+    check_written(spec, chunks, options, out)?;
+    let options = options.written_to(out);
+    let chunks = decode_chunks(spec, chunks, &options)?;
+    check_overlap(spec, &chunks, &PlannedMatrix::new(spec, &chunks, &options)?, out)
+}
+
+impl MatrixOptions {
+    /// The options of a matrix that is written to `out`.
+    pub(crate) fn written_to(&self, out: &Output<'_>) -> Self {
+        let memory_order = if out.is_column_major() { MemoryOrder::F } else { MemoryOrder::C };
+        Self { memory_order, is_written: true, ..self.clone() }
     }
-    let memory_order = if out.is_column_major() { MemoryOrder::F } else { MemoryOrder::C };
-    let options = &MatrixOptions { memory_order, ..options.clone() };
-    let mut write = |runner: &Runner<'_>| {
-        let chunks = decode_chunks(spec, chunks, options)?;
-        let mut planned = PlannedMatrix::new(spec, &chunks, options, false)?;
-        check_overlap(spec, &chunks, &planned, out)?;
-        planned.write(out, runner)
-    };
-    if spec.is_decoded() { by(runner, bytes_of(spec, chunks), || write(&run_here)) } else { write(runner) }
 }
 
 /// The columns of a small matrix that are written as they lie, which no other step stands before: nothing is null, cast,
@@ -103,11 +132,7 @@ fn record_small(spec: &MatrixSpec, rows: usize, options: &MatrixOptions) {
 
 /// Bytes of the result.
 fn bytes_of(spec: &MatrixSpec, chunks: &[DeviceArray]) -> usize {
-    rows_of(chunks).saturating_mul(spec.row_bytes())
-}
-
-fn rows_of(chunks: &[DeviceArray]) -> usize {
-    chunks.iter().fold(0_usize, |rows, chunk| rows.saturating_add(chunk.len()))
+    DeviceArray::rows_of(chunks).saturating_mul(spec.row_bytes())
 }
 
 /// Refuses an output over memory that the columns are read from.

@@ -1,5 +1,6 @@
 //! `explain()`: reads its arguments, and what it is asked about.
 
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use super::categories::CategoryKeywords;
@@ -10,7 +11,8 @@ use super::pandas::pandas_index;
 use super::ragged::PadKeywords;
 use super::report::Report;
 use super::selection::{Columns, ORDER};
-use crate::conversion::Subject;
+use super::tensor::with_output;
+use crate::conversion::{Question, Subject};
 use crate::spec::Selection;
 
 /// The note of a report for which a query was run.
@@ -26,12 +28,16 @@ const RUN: &str = "the types cost a query: the object tells them by running it";
 /// `Report.transfer` is the data that moves to the CPU before its conversion, of which the rows know only types and
 /// lengths.
 ///
+/// validity: True for what `validity` would do, with columns, order, length and device alone.
+/// out: memory for which to report what `to_tensor(..., out=out)` would write. Memory that does not fit is an error of
+///     the row. It is not written.
+///
 /// Does not call a driver, so the report lacks facts that only device memory has. A schema, or a stream without a
 /// `device` attribute, counts as host memory. A stream on a device that does not say which counts as on device
 /// 0.
 #[pyfunction]
 #[allow(clippy::too_many_arguments, reason = "one Python keyword each")]
-#[pyo3(signature = (obj_or_schema, *, columns=None, dtype=None, nulls=None, order=None, decimal=None, dictionary=None, unit=None, length=None, categories=None, unknown=None, device=None, copy=None, writable=None, pad=None, truncate=None, side=None, multiple_of=None), text_signature = "(obj_or_schema, *, columns=None, dtype=None, nulls=\"error\", order=None, decimal=None, dictionary=None, unit=None, length=None, categories=None, unknown=\"error\", device=None, copy=None, writable=None, pad=None, truncate=\"error\", side=\"right\", multiple_of=1)")]
+#[pyo3(signature = (obj_or_schema, *, columns=None, dtype=None, nulls=None, order=None, decimal=None, dictionary=None, unit=None, length=None, categories=None, unknown=None, device=None, copy=None, writable=None, validity=false, out=None, pad=None, truncate=None, side=None, multiple_of=None), text_signature = "(obj_or_schema, *, columns=None, dtype=None, nulls=\"error\", order=None, decimal=None, dictionary=None, unit=None, length=None, categories=None, unknown=\"error\", device=None, copy=None, writable=None, validity=False, out=None, pad=None, truncate=\"error\", side=\"right\", multiple_of=1)")]
 pub(super) fn explain(
     obj_or_schema: &Bound<'_, PyAny>,
     columns: Option<Columns>,
@@ -47,17 +53,27 @@ pub(super) fn explain(
     device: Option<&Bound<'_, PyAny>>,
     copy: Option<bool>,
     writable: Option<bool>,
+    validity: bool,
+    out: Option<&Bound<'_, PyAny>>,
     pad: Option<&Bound<'_, PyAny>>,
     truncate: Option<&str>,
     side: Option<&str>,
     multiple_of: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Report> {
     let pad = PadKeywords { pad, truncate, side, multiple_of }.read()?;
+    if usize::from(validity) + usize::from(out.is_some()) + usize::from(pad.is_some()) > 1 {
+        return Err(PyValueError::new_err("pad, validity and out are of three functions: pass one of them"));
+    }
+    let of_values = [dtype, nulls, decimal, dictionary, unit, categories, unknown];
+    if validity && (of_values.iter().any(Option::is_some) || copy.is_some() || writable.is_some()) {
+        return Err(PyValueError::new_err("validity depends on columns, order, length and device alone"));
+    }
     let mut conversion =
         ElementKeywords { dtype, nulls, decimal, dictionary, unit, length }.conversion(copy, writable)?;
     CategoryKeywords { categories, unknown }.read_into(&mut conversion)?;
     let order = order.map(|order| ORDER.parse(order)).transpose()?;
-    let selection = if order.is_some() { Columns::whole(columns) } else { Columns::each(columns) };
+    let selection =
+        if order.is_some() || validity || out.is_some() { Columns::whole(columns) } else { Columns::each(columns) };
     let mut conversion = conversion.select(selection).memory_order(order.unwrap_or_default());
     conversion.device = device.map(device::extract).transpose()?;
     let mut notes = Vec::new();
@@ -74,6 +90,11 @@ pub(super) fn explain(
         let index = pandas_index(obj_or_schema, field)?;
         conversion = conversion.index(index);
     }
-    let report = conversion.explain_subject(subject, pad)?;
+    let report = match (out, pad) {
+        (Some(out), _) => with_output(out, |out| Ok(conversion.explain_subject(subject, Question::Write(out))?))?,
+        (None, Some(pad)) => conversion.explain_subject(subject, Question::Padded(pad))?,
+        (None, None) if validity => conversion.explain_subject(subject, Question::Validity)?,
+        (None, None) => conversion.explain_subject(subject, Question::Results)?,
+    };
     Ok(Report(crate::explain::Report { notes, ..report }))
 }

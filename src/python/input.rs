@@ -9,6 +9,7 @@ use smallvec::{SmallVec, smallvec};
 
 pub use super::arrow_input::{ArrowInput, arrow};
 use super::arrow_input::{Refuses, Unread, arrow_unless, unread};
+use super::detach::runner;
 use super::pandas::pandas_index;
 pub use super::schema::schema;
 use super::sources::{self, no_protocol};
@@ -17,15 +18,14 @@ use super::tensor_input::dlpack_to_convert;
 pub use super::tensor_input::import_dlpack;
 use super::{ArrayStream, Tensor};
 use crate::arrow::{Chunks, DeviceArray, DeviceArrayStream, empty_on};
-use crate::column::{Runner, plan_to_arrow};
-use crate::conversion::Run;
+use crate::column::Runner;
+use crate::conversion::{Run, TensorColumn};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::matrix::Read;
 use crate::spec::{Conversion, CopyMode, PandasIndex};
 use crate::tensor::Tensor as Core;
-use crate::transfer::Destination;
 
 /// The chunks of a column or a table: one array, or every array of a stream.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub struct InputChunks {
     /// The results of a stream that was converted while it was read, by name, in host memory.
     pub(super) results: Option<Vec<(String, Core)>>,
     /// The dtype of a tensor of complex numbers, which Arrow knows as pairs of floats.
-    complex: Option<DType>,
+    natural: Option<DType>,
     /// Which index columns of pandas are among all columns.
     pub(super) index: PandasIndex,
     /// Whether all memory was copied for this call alone.
@@ -50,7 +50,7 @@ impl InputChunks {
             stream_field: None,
             arrays: smallvec![array],
             results: None,
-            complex: None,
+            natural: None,
             index: PandasIndex::KeepNamed,
             is_own: false,
         }
@@ -78,7 +78,7 @@ impl InputChunks {
 
     /// How a conversion of these chunks is run.
     pub(super) fn run<'a>(&self, runner: &'a Runner<'a>) -> Run<'a> {
-        Run { natural: self.natural(), is_own: self.is_own, runner }
+        Run { natural: self.natural, is_own: self.is_own, runner }
     }
 
     /// Reads an argument whole. Tensors of DLPack are columns too: strided ones are gathered, unless `copy` is `Never`.
@@ -150,11 +150,9 @@ impl InputChunks {
         refuses: Refuses<'_>,
         makes: Option<Makes<'_>>,
     ) -> PyResult<Self> {
-        let (py, copy, to_host) = (object.py(), conversion.copy, Some(conversion.destination()));
-        // A copy that is asked for is made of the column, once.
-        let of_tensor = if copy == CopyMode::Always { CopyMode::IfNeeded } else { copy };
+        let py = object.py();
         if let Ok(own) = object.cast_exact::<Tensor>() {
-            return Self::of_tensor(py, own.get().tensor(), of_tensor, to_host);
+            return Self::of_tensor(py, own.get().tensor(), conversion);
         }
         if let Ok(stream) = object.cast_exact::<ArrayStream>() {
             let unread = unread(stream.get());
@@ -175,8 +173,10 @@ impl InputChunks {
                 Ok(Self { index, ..Self::of_input(py, input, making.as_ref())? })
             }
             None => {
-                if let Some(tensor) = dlpack_to_convert(object, of_tensor)? {
-                    return Self::of_tensor(py, &tensor, of_tensor, to_host);
+                // A copy that is asked for is made of the column, once.
+                let copy = if conversion.copy == CopyMode::Always { CopyMode::IfNeeded } else { conversion.copy };
+                if let Some(tensor) = dlpack_to_convert(object, copy)? {
+                    return Self::of_tensor(py, &tensor, conversion);
                 }
                 let opened = sources::open(object)?.ok_or_else(|| no_protocol(object))?;
                 let (index, tell) = (opened.index, opened.teller());
@@ -231,26 +231,11 @@ impl InputChunks {
             arrays.push(empty_on(field.clone(), device)?);
         }
         let index = PandasIndex::KeepNamed;
-        Ok(Self { stream_field: Some(field), arrays, results, complex: None, index, is_own: false })
+        Ok(Self { stream_field: Some(field), arrays, results, natural: None, index, is_own: false })
     }
 
-    fn of_tensor(py: Python<'_>, tensor: &Core, copy: CopyMode, to_host: Option<Destination>) -> PyResult<Self> {
-        if let Some(host) = to_host.filter(|to_host| to_host.is_host() && !tensor.device().is_cpu()) {
-            let is_own = host.is_copied_from(tensor.device())?;
-            let there = py.detach(|| host.tensor(tensor.clone()))?;
-            let made = Self::of_tensor(py, &there, copy, None)?;
-            return Ok(Self { is_own, ..made });
-        }
-        let complex = tensor.dtype().component().is_some().then(|| tensor.dtype());
-        // Elements that have to be gathered or realigned are copied for this call alone.
-        let lies = tensor.is_aligned() && tensor.is_row_major();
-        let is_own = !lies && plan_to_arrow(tensor, copy)?.moves_values();
-        Ok(Self { complex, is_own, ..Self::one(crate::column::to_arrow(tensor, None, copy)?) })
-    }
-
-    /// The dtype of a tensor of complex numbers, which stay what they are unless another dtype is asked for.
-    #[must_use]
-    pub fn natural(&self) -> Option<DType> {
-        self.complex
+    fn of_tensor(py: Python<'_>, tensor: &Core, conversion: &Conversion) -> PyResult<Self> {
+        let TensorColumn { array, natural, is_own } = conversion.column_of(tensor, &runner(py))?;
+        Ok(Self { natural, is_own, ..Self::one(array) })
     }
 }

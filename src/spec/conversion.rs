@@ -214,6 +214,7 @@ impl Conversion {
             memory_order: self.memory_order,
             copy: self.copy,
             writable: self.writable,
+            is_written: false,
             threads: self.threads,
         }
     }
@@ -316,9 +317,21 @@ impl Conversion {
 
     /// The spec of a column, and the options that it is made of; `natural` as for [`Conversion::results`].
     pub(crate) fn column(&self, column: &FieldRef, natural: Option<DType>) -> Result<(Spec, Options)> {
-        let mut options = self.of(column.name());
-        options.dtype = options.dtype.or(natural);
+        let options = self.of_or(column.name(), natural);
         Ok((Spec::new(column, &options)?, options))
+    }
+
+    /// The options of a column of the only result; `natural` as for [`Conversion::results`].
+    pub(crate) fn of_or(&self, column: &str, natural: Option<DType>) -> Options {
+        let mut options = self.of(column);
+        options.dtype = options.dtype.or(natural);
+        options
+    }
+
+    /// The dtype of all columns of a matrix, if they have one; `natural` as for [`Conversion::results`]. Where no column names another
+    /// dtype, the natural one is that of all.
+    pub(crate) fn dtype_or(&self, natural: Option<DType>) -> Option<DType> {
+        self.dtype.all().or(natural.filter(|_| !self.dtype.is_by_column()))
     }
 
     /// The matrix of the selected columns of a struct; `natural` as for [`Conversion::results`].
@@ -331,15 +344,9 @@ impl Conversion {
         if let Some(last) = last.filter(|last| last.is_of(self, field, natural)) {
             return Ok(last.spec.clone());
         }
-        let of = |name: &str| {
-            let mut of = self.of(name);
-            of.dtype = of.dtype.or(natural);
-            of
-        };
-        // Where no column names another dtype, the natural one is that of all.
-        let dtype = self.dtype.all().or(natural.filter(|_| !self.dtype.is_by_column()));
+        let of = |name: &str| self.of_or(name, natural);
         let columns = self.remaining(field);
-        let spec = Arc::new(MatrixSpec::new(field, columns.as_deref(), of, dtype)?);
+        let spec = Arc::new(MatrixSpec::new(field, columns.as_deref(), of, self.dtype_or(natural))?);
         let last = Last { conversion: self.clone(), field: field.clone(), natural, spec: spec.clone() };
         let _ = LAST.try_with(|known| known.replace(Some(Arc::new(last))));
         Ok(spec)

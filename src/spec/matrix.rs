@@ -35,6 +35,8 @@ pub(crate) struct MatrixOptions {
     pub(crate) copy: CopyMode,
     /// Whether the result must be writable memory that no other array or tensor shares.
     pub(crate) writable: bool,
+    /// Whether the result is written into memory that is there.
+    pub(crate) is_written: bool,
     /// The number of threads that pack large matrices; `None` is `ARROW_DLPACK_THREADS`, or one per core.
     pub(crate) threads: Option<NonZero<usize>>,
 }

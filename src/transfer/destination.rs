@@ -59,12 +59,6 @@ impl Destination {
         self.device.filter(|device| *device != own).is_some_and(copies)
     }
 
-    /// Whether the host is asked for.
-    #[cfg(feature = "python")]
-    pub(crate) fn is_host(&self) -> bool {
-        self.device.is_some_and(Device::is_cpu)
-    }
-
     /// When a copy may be made on `own`, of what goes there: one that is always made is the one on its way.
     ///
     /// # Errors

@@ -397,7 +397,11 @@ fn used(tensor: &Tensor, one: Use, errors: &mut Errors<'_>) {
 }
 
 fn convert(tensor: &Tensor, copy: CopyMode, errors: &mut Errors<'_>) {
+    let converted = errors.keep(Conversion::default().copy(copy).convert_tensor(tensor));
     let Some(array) = errors.keep(to_arrow(tensor, None, copy)) else { return };
+    if let Some(converted) = converted.filter(|_| tensor.len() < MANY) {
+        assert_eq!((converted.dtype(), converted.len()), (tensor.dtype(), tensor.len()));
+    }
     errors.keep(array.to_arrow());
     let back = errors.keep(Conversion::default().to_tensor(&array));
     let Some(back) = back.filter(|_| !tensor.is_empty() && tensor.len() < MANY) else { return };
