@@ -225,16 +225,25 @@ impl<'a> LaneGroup<'a> {
     /// # Safety
     /// As [`Self::pack_loaded`].
     unsafe fn pack_lines(&self, loads: &Loads<'_>, first: usize, out: Target, scratch: &mut GroupBuffers) -> usize {
-        let rows = out.count() / BLOCK_ROWS * BLOCK_ROWS;
-        if rows == 0 || !matches!(self.size, 4 | 8) || !self.writes_rows(out) {
+        let (mut rows, mut row_bytes) = (out.count(), self.lanes.len() * self.size);
+        if self.overlaps_rows(out) {
+            // A row is longer than the surplus, which stays in these rows then.
+            rows = rows.saturating_sub(1);
+            row_bytes = row_bytes.next_multiple_of(WIDTH);
+        } else if !self.writes_rows(out) {
+            return 0;
+        }
+        rows = rows / BLOCK_ROWS * BLOCK_ROWS;
+        if rows == 0 || !matches!(self.size, 4 | 8) {
             return 0;
         }
         let Some(lanes) = loads.all_in_place(first) else { return 0 };
         let turn = self.turn(scratch.before, &mut scratch.after);
         let next = self.next_lanes(loads, first..first + rows);
-        let tiles = Tiles { next: next.as_ref(), ..self.tiles(&lanes, loads, (first, rows), out, turn) };
+        let tiles = Tiles { next: next.as_ref(), row_bytes, ..self.tiles(&lanes, loads, (first, rows), out, turn) };
         // SAFETY: the first `rows` rows, a multiple of 64, of `out` and of the columns; each has room for the group,
-        // whose bytes alone are written: a line, or the part that `writes_rows` allows.
+        // whose bytes alone are written: a line, or the part that `writes_rows` allows. Rows that `overlaps_rows` allows
+        // have less than a vector too much, which fits into the row behind: there is one, and it is written later.
         let fits = unsafe { transpose(self.isa, self.size, &tiles) };
         if fits && self.head.is_some() {
             scratch.before = Some(scratch.after);
@@ -270,6 +279,14 @@ impl<'a> LaneGroup<'a> {
         width == LINE || out.stride() != width && width.is_multiple_of(part_unit(self.isa))
     }
 
+    /// Returns whether tiles write short rows, one after the other, as whole vectors, of which the next row overwrites the surplus: AVX-512
+    /// has other ways for them.
+    #[inline(always)]
+    fn overlaps_rows(&self, out: Target) -> bool {
+        let width = self.lanes.len() * self.size;
+        self.isa != Isa::Avx512 && !self.stream && self.lanes.len() > 1 && width < LINE && out.stride() == width
+    }
+
     /// Returns where the lanes start that are prefetched behind the end of these rows; `None` if lanes are not prefetched.
     fn next_lanes(&self, loads: &Loads<'_>, rows: Range<usize>) -> Option<[*const u8; LANES]> {
         let mut next = loads.all_in_place(rows.end)?;
@@ -289,7 +306,7 @@ impl<'a> LaneGroup<'a> {
         match self.isa {
             Isa::Avx512 if self.size >= TILED => {}
             // Only AVX-512 casts in registers.
-            _ if self.writes_rows(out) && matches!(self.size, 4 | 8) => {
+            _ if (self.writes_rows(out) || self.overlaps_rows(out)) && matches!(self.size, 4 | 8) => {
                 return Loads::new(self.lanes, |lane| lane.load().filter(Load::is_alike));
             }
             _ => return Loads::MADE,

@@ -14,7 +14,7 @@ fn every_number_of_columns_behind_a_line() {
         for (count, between) in rest.flat_map(|rest| [(line + rest, 0), (line + rest, 1), (rest, line)]) {
             // Columns of no nulls are read in place.
             for every in [4, usize::MAX].into_iter().skip(usize::from(cfg!(miri))) {
-                let column = |i: usize| (TYPES[alike].clone(), i % 5, i % every == 1, i % 7 / 6);
+                let column = |i: usize| (TYPES[alike].clone(), i % 5, i % every == every - 1, i % 7 / 6);
                 let columns: Vec<Column> = (0..count).map(column).collect();
                 check(&columns, dtype, rows, 1, Place { before: 1, between, stream: false, threads: 1 }, 29);
             }
@@ -38,6 +38,25 @@ fn dense_rows_of_views_that_stay_in_the_cache() {
                     Place { before, between: 0, stream: false, threads },
                     31,
                 );
+            }
+        }
+    }
+}
+
+#[test]
+fn dense_rows_that_are_shorter_than_a_line() {
+    for (dtype, alike) in [(DType::Float32, 10), (DType::Float64, 11)] {
+        let counts = if cfg!(miri) { 2..4 } else { 1..64 / dtype.itemsize() };
+        for (count, has_nulls) in counts.flat_map(|count| [(count, false), (count, true)]) {
+            let column = |i: usize| (TYPES[alike].clone(), i % 5, has_nulls && i % 3 == 1, i % 7 / 6);
+            let columns: Vec<Column> = (0..count).map(column).collect();
+            // The last row of 64 is written with nothing too much: behind it is no other, or one of another thread.
+            for (rows, skipped, threads) in [(63, 1, 1), (64, 0, 1), (65, 0, 1), (128, 3, 2), (129, 0, 2), (259, 3, 2)]
+            {
+                let rows = most(rows);
+                for before in [0, 1] {
+                    check(&columns, dtype, rows, skipped, Place { before, between: 0, stream: false, threads }, 37);
+                }
             }
         }
     }
