@@ -206,6 +206,21 @@ impl Bitmap {
         row_validity(valid, rows).map(|(bits, nulls)| Self { block: Arc::new(bits), start: 0, nulls })
     }
 
+    /// The bitmap of lists' items, of which so many make a row: null in rows that are null in `valid`.
+    fn of_items(valid: &[u8], rows: usize, row_items: usize) -> Result<Self> {
+        let mut bits = fallible::zeroed(rows.saturating_mul(row_items).div_ceil(8))?;
+        let mut nulls = 0;
+        // Products are at most the number of items, which exists.
+        for row in 0..rows {
+            let is_valid = valid.get(row / 8).is_some_and(|byte| byte >> (row % 8) & 1 == 1);
+            nulls += if is_valid { 0 } else { row_items };
+            for item in (row * row_items..).take(if is_valid { row_items } else { 0 }) {
+                bits.get_mut(item / 8).into_iter().for_each(|byte| *byte |= 1 << (item % 8));
+            }
+        }
+        Ok(Self { block: Arc::new(bits), start: 0, nulls })
+    }
+
     fn bits(&self) -> &[u8] {
         self.block.get(self.start..).unwrap_or(&[])
     }
@@ -270,10 +285,16 @@ pub(crate) fn column_node(
     // Codes that were moved have left it where it was.
     let there = Transfer::to(tensor.device(), "the dictionary of codes that were moved");
     let dictionary = dictionary.map(|dictionary| array_to_device(dictionary, &there)).transpose()?;
+    let mut items = None;
     if let Some(dictionary) = dictionary.as_ref().filter(|_| tensor.codes_may_be_beyond()) {
         let row_elements = form.elements.checked_div(form.rows).unwrap_or(0);
         let read = tensor_to_device(&tensor, &Transfer::to(Device::CPU, "codes compared with their dictionary"))?;
-        check_codes(&read, dictionary.len(), row_elements, bitmap.as_ref().map(Bitmap::bits))?;
+        let valid = bitmap.as_ref().map(Bitmap::bits);
+        let are_beyond = check_codes(&read, dictionary.len(), row_elements, valid)?;
+        // The items of a null list are read by themselves, so that they have to be null too.
+        if let (true, false, Some(valid)) = (are_beyond && tensor.device().is_cpu(), form.lists.is_empty(), valid) {
+            items = Some(Bitmap::of_items(valid, form.rows, row_elements)?);
+        }
     }
     let (mut validity, mut nulls) = (std::ptr::null(), 0);
     if let Some(bitmap) = bitmap {
@@ -288,8 +309,14 @@ pub(crate) fn column_node(
     let mut node: Option<ArrayNode> = None;
     for length in lengths.into_iter().rev() {
         let buffers = if node.is_none() { vec![std::ptr::null(), values] } else { vec![std::ptr::null()] };
-        let children = node.into_iter().collect();
-        node = Some(ArrayNode { length, null_count: Some(0), buffers, children, ..ArrayNode::default() });
+        let mut own = ArrayNode { length, null_count: Some(0), buffers, ..ArrayNode::default() };
+        if let (None, Some(items), Some(bitmap)) = (&node, items.take(), own.buffers.first_mut()) {
+            *bitmap = items.bits().as_ptr();
+            own.null_count = Some(items.nulls);
+            owner = Arc::new((items.block, owner));
+        }
+        own.children = node.into_iter().collect();
+        node = Some(own);
     }
     let mut node = node.unwrap_or_default();
     node.null_count = Some(nulls);
@@ -355,8 +382,9 @@ fn set_dictionary(node: &mut ArrayNode, dictionary: &DeviceArray, owner: Owner) 
     Ok(Arc::new((dictionary.owner(), owner)))
 }
 
-/// Refuses codes that are not below `length`, but in rows that are null in the bitmap `valid`.
-fn check_codes(codes: &Tensor, length: usize, row_elements: usize, valid: Option<&[u8]>) -> Result<()> {
+/// Refuses codes that are not below `length`, but in rows that are null in the bitmap `valid`. Returns whether there are such codes in those.
+fn check_codes(codes: &Tensor, length: usize, row_elements: usize, valid: Option<&[u8]>) -> Result<bool> {
+    let mut are_beyond = false;
     let is_null = |index: usize| {
         let row = index.checked_div(row_elements).unwrap_or(0);
         valid.and_then(|bits| bits.get(row / 8)).is_some_and(|byte| byte >> (row % 8) & 1 == 0)
@@ -365,8 +393,12 @@ fn check_codes(codes: &Tensor, length: usize, row_elements: usize, valid: Option
         ($($dtype:ident => $type:ty),+) => {
             match codes.dtype() {
                 $(DType::$dtype => codes.peek::<$type>()?.iter().enumerate().find_map(|(index, code)| {
-                    let inside = usize::try_from(*code).is_ok_and(|code| code < length) || is_null(index);
-                    (!inside).then(|| (index, code.to_string()))
+                    if usize::try_from(*code).is_ok_and(|code| code < length) {
+                        return None;
+                    }
+                    let is_null = is_null(index);
+                    are_beyond |= is_null;
+                    (!is_null).then(|| (index, code.to_string()))
                 }),)+
                 other => Some((0, other.to_string())),
             }
@@ -376,7 +408,7 @@ fn check_codes(codes: &Tensor, length: usize, row_elements: usize, valid: Option
         Int8 => i8, Int16 => i16, Int32 => i32, Int64 => i64, UInt8 => u8, UInt16 => u16, UInt32 => u32, UInt64 => u64
     );
     match beyond {
-        None => Ok(()),
+        None => Ok(are_beyond),
         Some((index, code)) => {
             let error = Error::invalid(format!("the code {code} is beyond the dictionary's {length} values"))
                 .at_row(index.checked_div(row_elements).unwrap_or(0))
