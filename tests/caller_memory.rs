@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use arrow_array::{Array, TimestampSecondArray};
 use arrow_dlpack::ffi::dlpack::DLDeviceType;
-use arrow_dlpack::{Conversion, CopyLog, CopyMode, DType, Device, ErrorKind, Result, Tensor, to_arrow};
+use arrow_dlpack::{Conversion, CopyLog, CopyMode, DType, Device, ErrorKind, Result, Selection, Tensor, to_arrow};
 use arrow_schema::DataType;
 use support::dlpack::{Memory, tensor_of};
 use support::{Count, CountsDrop};
@@ -316,6 +316,13 @@ fn a_tensor_is_converted_as_its_report_says() {
         }
     }
     let (tensor, _) = tensor_of(DType::Complex64, &[(3, 1)], 0, 1);
-    let error = Conversion::default().dtype(DType::Float32).convert_tensor(&tensor);
-    assert!(error.is_ok_and(|made| made.shape() == [3, 2]), "the pairs are floats of their own");
+    let pairs = Conversion::default().dtype(DType::Float32).convert_tensor(&tensor).unwrap();
+    assert_eq!(pairs.shape(), [3, 2]);
+    // Before anything is gathered.
+    let (strided, _) = tensor_of(DType::Int32, &[(3, 2)], 0, 1);
+    for conversion in [Conversion::default().columns(["a"]), Conversion::default().select(Selection::Each(None))] {
+        let log = CopyLog::new();
+        assert!(log.track(|| conversion.convert_tensor(&strided)).is_err());
+        assert!(log.entries().is_empty());
+    }
 }

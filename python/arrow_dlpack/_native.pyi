@@ -1571,8 +1571,8 @@ def explain(
     lengths.
 
     validity: True for what `validity` would do, with columns, order, length and device alone.
-    out: memory for which to report what `to_tensor(..., out=out)` would write. Memory that does not fit is an error of
-        the row. It is not written.
+    out: memory, for what `to_tensor(..., out=out)` would write to it. Memory that does not fit is an error of the row.
+        `explain` writes nothing.
 
     Does not call a driver, so the report lacks facts that only device memory has. A schema, or a stream without a
     `device` attribute, counts as host memory. A stream on a device that does not say which counts as on device

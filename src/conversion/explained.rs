@@ -8,7 +8,6 @@ use crate::arrow::{Chunks, DeviceArray};
 use crate::column::plan_to_arrow;
 use crate::column::{check_types, to_arrow};
 use crate::device::Device;
-#[cfg(feature = "python")]
 use crate::dtype::DType;
 use crate::error::{Error, Remedy, Result};
 use crate::explain::{Report, explain, explain_matrix, explain_parts, explain_spec, explain_stream, explain_tensor};
@@ -28,6 +27,25 @@ pub(crate) enum Subject {
     Type(FieldRef, Device),
     /// A tensor, which becomes a column first.
     Tensor(Tensor),
+}
+
+/// What is known of data beside its type.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KnownData {
+    /// Where it is.
+    pub(super) own: Device,
+    /// Its rows, unless that is a stream that was not read, or a type.
+    pub(super) rows: Option<usize>,
+    /// The dtype of results for which no dtype is asked: that of a tensor of complex numbers.
+    pub(super) default_dtype: Option<DType>,
+}
+
+impl KnownData {
+    /// What chunks say.
+    pub(super) fn of(chunks: &[DeviceArray]) -> Self {
+        let (own, rows) = (DeviceArray::device_of(chunks), Some(DeviceArray::rows_of(chunks)));
+        Self { own, rows, default_dtype: None }
+    }
 }
 
 /// What is asked about it.
@@ -135,40 +153,42 @@ impl Conversion {
             Question::Validity => Asked::Validity,
             Question::Padded(pad) => Asked::Padded(pad),
             Question::Write(out) => {
-                return self.explain_columns_of(subject, |field, chunks, own, natural| {
-                    self.explain_output(field, chunks, own, out, natural)
+                return self.explain_columns_of(subject, |field, chunks, known| {
+                    self.explain_output(field, chunks, known, out)
                 });
             }
         };
-        self.explain_columns_of(subject, |field, chunks, own, _| self.explain_any(field, chunks, asked, own))
+        self.explain_columns_of(subject, |field, chunks, known| self.explain_any(field, chunks, asked, known.own))
     }
 
-    /// Calls `explain` with what is known of a subject: its type, its chunks if they are at hand, where they are, and the dtype that it has as
-    /// a tensor of complex numbers. Returns that report, with the gathering of a strided tensor.
+    /// Calls `explain` with what is known of a subject: its type, its chunks if they are at hand, and more. Returns that report, with the
+    /// gathering of a strided tensor.
     #[cfg(feature = "python")]
     fn explain_columns_of(
         &self,
         subject: Subject,
-        explain: impl Fn(&FieldRef, Option<&[DeviceArray]>, Device, Option<DType>) -> Result<Report>,
+        explain: impl Fn(&FieldRef, Option<&[DeviceArray]>, KnownData) -> Result<Report>,
     ) -> Result<Report> {
         let tensor = match subject {
-            Subject::Chunks(field, chunks) => {
-                return explain(&field, Some(&chunks), DeviceArray::device_of(&chunks), None);
+            Subject::Chunks(field, chunks) => return explain(&field, Some(&chunks), KnownData::of(&chunks)),
+            Subject::Type(field, own) => {
+                return explain(&field, None, KnownData { own, rows: None, default_dtype: None });
             }
-            Subject::Type(field, own) => return explain(&field, None, own, None),
             Subject::Tensor(tensor) => tensor,
         };
-        let (own, natural) = (tensor.device(), tensor.dtype().if_complex());
+        let form = tensor.arrow_form()?;
+        let (own, rows, default_dtype) = (tensor.device(), Some(form.rows), tensor.dtype().if_complex());
+        let known = KnownData { own, rows, default_dtype };
         if let Ok(column) = to_arrow(&tensor, None, CopyMode::Never) {
-            return explain(column.field(), Some(std::slice::from_ref(&column)), own, natural);
+            return explain(column.field(), Some(std::slice::from_ref(&column)), known);
         }
-        let report = explain(&tensor.arrow_form()?.field, None, own, natural)?;
-        if self.comes_before(own) {
+        let report = explain(&form.field, None, known)?;
+        if self.comes_before(own) || report.is_refused() {
             return Ok(report);
         }
         Ok(match plan_to_arrow(&tensor, self.copy) {
             Ok(plan) => report.after_gather(&plan),
-            Err(error) => report.refused_by(Err(error)),
+            Err(error) => report.refused_by(error),
         })
     }
 
@@ -274,8 +294,9 @@ impl Conversion {
     /// As [`Conversion::explain`], of a DLPack tensor, which becomes a column first: strided elements are gathered for that.
     ///
     /// # Errors
-    /// When no Arrow type holds the tensor.
+    /// When no Arrow type holds the tensor, or columns are selected or have options: it has none.
     pub fn explain_tensor(&self, tensor: &Tensor) -> Result<Report> {
+        self.check_rows(&tensor.arrow_form()?.field)?;
         if !self.comes_before(tensor.device()) {
             let own = tensor.device();
             let conversion = self.by_way_of(self.destination().is_surely_copied_from(own), own);

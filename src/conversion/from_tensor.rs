@@ -44,10 +44,11 @@ impl Conversion {
     /// # Ok::<(), arrow_dlpack::Error>(())
     /// ```
     pub fn convert_tensor(&self, tensor: &Tensor) -> Result<Tensor> {
+        // Before anything is moved.
+        self.require_whole()?;
+        self.check_rows(&tensor.arrow_form()?.field)?;
         let column = self.column_of(tensor, &run_here)?;
-        let field = column.array.field();
-        self.check_columns(field)?;
-        self.convert_whole(field, std::slice::from_ref(&column.array), column.run(&run_here))
+        self.convert_whole(column.array.field(), std::slice::from_ref(&column.array), column.run(&run_here))
     }
 
     /// A tensor as a column, where it is converted. One of a device comes to the host before, if the result is asked for there, and is

@@ -1,11 +1,15 @@
 //! Runs a [`Conversion`] into memory that is there, and reports what that would do.
 
+use std::borrow::Cow;
+
 use arrow_schema::FieldRef;
 
+use super::explained::KnownData;
 use super::run::Run;
 use crate::arrow::{Chunks, DeviceArray};
 use crate::column::{by, check_column_output, chunks_to_tensor_into, require_copy};
 use crate::convert::{matrix_stride, row_stride};
+use crate::cuda::is_cuda;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -61,22 +65,27 @@ impl Conversion {
         out: &Output<'_>,
     ) -> Result<Report> {
         let chunks = self.chunks_of(data)?;
-        let (field, arrays) = (chunks.field(), chunks.arrays());
-        self.explain_output(field, Some(arrays), DeviceArray::device_of(arrays), out, None)
+        self.explain_output(chunks.field(), Some(chunks.arrays()), KnownData::of(chunks.arrays()), out)
     }
 
-    /// As [`Conversion::explain_write`], of these chunks, or of any data of the type on `own`; `natural` is the dtype of what keeps its own.
+    /// As [`Conversion::explain_write`], of these chunks, or of any data of the type.
     pub(super) fn explain_output(
         &self,
         field: &FieldRef,
         chunks: Option<&[DeviceArray]>,
-        own: Device,
+        known: KnownData,
         out: &Output<'_>,
-        natural: Option<DType>,
     ) -> Result<Report> {
         self.require_whole()?;
-        self.explain_by(field, chunks, own, |conversion, field, chunks, device| {
-            conversion.explain_output_there(field, chunks, device, out, natural.or(Some(out.dtype())))
+        let is_there = if self.comes_before(known.own) { Ok(()) } else { self.require_device(known.own) };
+        // Nothing is sent to another device after it was written.
+        let conversion = if self.comes_before(known.own) { self.clone() } else { self.clone().device(None) };
+        let report = conversion.explain_by(field, chunks, known.own, |conversion, field, chunks, own| {
+            conversion.explain_output_there(field, chunks, KnownData { own, ..known }, out)
+        })?;
+        Ok(match is_there {
+            Ok(()) => report,
+            Err(error) => report.refused_by(error),
         })
     }
 
@@ -85,33 +94,45 @@ impl Conversion {
         &self,
         field: &FieldRef,
         chunks: Option<&[DeviceArray]>,
-        device: Device,
+        known: KnownData,
         out: &Output<'_>,
-        natural: Option<DType>,
     ) -> Result<Report> {
         self.check_columns(field)?;
+        let default_dtype = known.default_dtype.or(Some(out.dtype()));
         // The row says that copies are not allowed, and not which ones.
-        let conversion = self.clone().copy(if self.copy == CopyMode::Never { CopyMode::IfNeeded } else { self.copy });
+        let conversion = self.writing().into_owned();
+        let conversion = if self.copy == CopyMode::Never { conversion.copy(CopyMode::IfNeeded) } else { conversion };
         let options = conversion.matrix().written_to(out);
-        let of = |column: &str| conversion.of_or(column, natural);
+        let of = |column: &str| conversion.options_of(column, default_dtype);
         let report = if is_struct(field) {
             let columns = self.remaining(field);
-            explain_matrix(field, chunks, (columns.as_deref(), self.dtype_or(natural)), &options, of)?
+            let dtype = self.dtype_of_all(default_dtype);
+            explain_matrix(field, chunks, (columns.as_deref(), dtype), &options, of)?
         } else {
             self.refuse_columns(field)?;
             explain_column((None, field), chunks, of(field.name()), &options)
         };
-        let report = if chunks.is_some() { report } else { report.unread_on(device) };
-        let refusal = self.require_device(device).and_then(|()| match chunks {
-            None => self.check_output(field, Some(device), out),
+        let report = if chunks.is_some() { report } else { report.unread_on(known.own) };
+        let refusal = match chunks {
+            None => self.check_output_of(field, Some(known.own), out, known),
             Some(chunks) if is_struct(field) => {
-                check_matrix_output(&*self.matrix_of(field, natural)?, chunks, &self.matrix(), out)
+                let spec = self.matrix_of(field, default_dtype);
+                spec.and_then(|spec| check_matrix_output(&spec, chunks, &self.matrix(), out))
             }
-            Some(chunks) => check_column_output(field, chunks, &self.of_or(field.name(), natural), out),
-        });
-        let misfit = chunks.map_or(Ok(()), |chunks| self.check_room(field, DeviceArray::rows_of(chunks), natural, out));
-        let report = if report.is_refused() { report } else { report.refused_by(misfit) };
-        Ok(self.leaving_out(field, report.refused_by(refusal)))
+            Some(chunks) => check_column_output(field, chunks, &self.options_of(field.name(), default_dtype), out),
+        };
+        let misfit = || self.check_room(field, known.rows?, default_dtype, out).err();
+        let refusal = refusal.err().or_else(|| if report.is_refused() { None } else { misfit() });
+        Ok(self.leaving_out(field, refusal.map_or(report.clone(), |error| report.refused_by(error))))
+    }
+
+    /// The conversion of what is written to memory that is there, which is nobody else's: no other copy is made for that.
+    fn writing(&self) -> Cow<'_, Self> {
+        let mut conversion = Cow::Borrowed(self);
+        if self.copy == CopyMode::Always || self.writable {
+            conversion.to_mut().take_as_own();
+        }
+        conversion
     }
 
     /// As [`Conversion::write`], for options whose names were checked.
@@ -133,14 +154,13 @@ impl Conversion {
 
     /// As [`Conversion::write_by`], of data where it is converted.
     fn write_there(&self, field: &FieldRef, chunks: &[DeviceArray], out: &mut Output<'_>, run: Run<'_>) -> Result<()> {
-        let dtype = out.dtype();
+        let (conversion, dtype) = (self.writing(), out.dtype());
         if is_struct(field) {
             let spec = self.matrix_of(field, Some(dtype))?;
-            return write_matrix(&spec, chunks, &self.matrix(), out, run.runner);
+            return write_matrix(&spec, chunks, &conversion.matrix(), out, run.runner);
         }
         self.refuse_columns(field)?;
-        let mut options = self.of(field.name());
-        options.dtype = options.dtype.or(run.natural).or(Some(dtype));
+        let options = conversion.options_of(field.name(), run.natural.or(Some(dtype)));
         let rows = DeviceArray::rows_of(chunks);
         let write = || chunks_to_tensor_into(field, chunks, &options, out, self.threads);
         by(run.runner, rows.saturating_mul(dtype.itemsize()), write)
@@ -152,10 +172,22 @@ impl Conversion {
     /// # Errors
     /// As [`Conversion::check`]; when the memory does not fit, or is not where the result would be: `own` is where the data is, as far
     /// as that is known.
+    #[cfg(feature = "python")]
     pub(crate) fn check_output(&self, field: &FieldRef, own: Option<Device>, out: &Output<'_>) -> Result<()> {
-        if own.is_some_and(Device::is_cpu) {
-            out.require_host()?;
-            self.require_device(Device::CPU)?;
+        let known = KnownData { own: Device::CPU, rows: None, default_dtype: None };
+        self.check_output_of(field, own, out, known)
+    }
+
+    /// As [`Conversion::check_output`], of data of which more is known.
+    fn check_output_of(&self, field: &FieldRef, own: Option<Device>, out: &Output<'_>, known: KnownData) -> Result<()> {
+        match own {
+            Some(own) if own.is_cpu() => {
+                out.require_host()?;
+                self.require_device(Device::CPU)?;
+            }
+            // A stream may tell the type of its device alone.
+            Some(own) if is_cuda(own) && out.require_host().is_ok() => _ = out.require_device(own)?,
+            _ => {}
         }
         self.refuse_columns(field)?;
         self.check_columns(field)?;
@@ -164,15 +196,16 @@ impl Conversion {
             let error = Error::argument("out has no dimension, and the result has one for its rows");
             return Err(error.remedy_is("pass an output of the result's shape").in_column(field.name()));
         };
-        self.check_room(field, usize::try_from(*rows).unwrap_or_default(), Some(out.dtype()), out)
+        let rows = known.rows.unwrap_or(usize::try_from(*rows).unwrap_or_default());
+        self.check_room(field, rows, known.default_dtype.or(Some(out.dtype())), out)
     }
 
-    /// Refuses memory that has no room for so many rows of the result; `natural` as for [`Conversion::results`].
-    fn check_room(&self, field: &FieldRef, rows: usize, natural: Option<DType>, out: &Output<'_>) -> Result<()> {
+    /// Refuses memory that has no room for so many rows of the result; `default_dtype` as for [`Conversion::options_of`].
+    fn check_room(&self, field: &FieldRef, rows: usize, default_dtype: Option<DType>, out: &Output<'_>) -> Result<()> {
         if is_struct(field) {
-            return matrix_stride(&*self.matrix_of(field, natural)?, rows, out).map(drop);
+            return matrix_stride(&*self.matrix_of(field, default_dtype)?, rows, out).map(drop);
         }
-        let (spec, _) = self.column(field, natural)?;
+        let (spec, _) = self.column(field, default_dtype)?;
         row_stride(&spec, rows, out).map(drop).map_err(|error| error.in_column(field.name()))
     }
 }

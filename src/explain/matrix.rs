@@ -22,7 +22,7 @@ pub(super) fn explain_planned_matrix(device: Device, planned: &PlannedMatrix<'_>
     whole.take_rows(planned.plan());
     whole.refuse_values(planned.copy());
     whole.error = refusal;
-    whole.view = (whole.view || whole.steps.is_empty()) && whole.error.is_none();
+    whole.view = (whole.view || whole.steps.is_empty()) && whole.error.is_none() && !planned.is_written();
     Report { rows, matrices: vec![whole], ..Report::default() }
 }
 
@@ -90,8 +90,10 @@ fn possible_steps(spec: &MatrixSpec, options: &MatrixOptions) -> Vec<PossibleSte
             steps.push(step);
         }
     }
-    let unless = if options.is_written { "" } else { ", unless the columns lie as the matrix already" };
-    let text = format!("packed{unless}");
+    let text = match options.is_written {
+        true => Action::PackMatrix { memory_order: options.memory_order }.to_string(),
+        false => "packed, unless the columns lie as the matrix already".to_owned(),
+    };
     let only_if = (!changes).then_some("the columns do not lie as the matrix, in one chunk");
     steps.push(PossibleStep { text, only_if });
     steps

@@ -88,10 +88,12 @@ impl Report {
     }
 
     /// The same report, in which the only result is refused, for this reason.
-    pub(crate) fn refused_by(mut self, refusal: Result<()>) -> Self {
+    pub(crate) fn refused_by(mut self, error: Error) -> Self {
         let rows = if self.matrices.is_empty() { &mut self.rows } else { &mut self.matrices };
-        if let (Err(error), Some(row)) = (refusal, rows.first_mut()) {
-            (row.error, row.view) = (Some(error), false);
+        if let Some(row) = rows.first_mut() {
+            (row.error, row.view, row.bytes) = (Some(error), false, 0);
+            row.steps.clear();
+            row.waits.clear();
         }
         self
     }

@@ -10,6 +10,8 @@ use crate::column::{ColumnRef, refuse_counted};
 use crate::device::Device;
 use crate::plan::Plan;
 use crate::ragged::is_ragged;
+#[cfg(feature = "python")]
+use crate::spec::NULLS;
 use crate::spec::{CopyMode, Spec};
 use crate::transfer::{bytes_to_host, plan_transfer_unasked};
 
@@ -135,6 +137,8 @@ impl Report {
     pub(crate) fn after_gather(mut self, plan: &Plan) -> Self {
         for row in self.rows.iter_mut().filter(|row| row.error.is_none()) {
             row.take_one_chunk();
+            // No element of a tensor is null.
+            row.refused_if.retain(|condition| condition != NULLS);
             row.shape.first_mut().into_iter().for_each(|rows| *rows = i64::try_from(plan.rows).ok());
             let converted = if row.steps.is_empty() { 0 } else { row.result_bytes().unwrap_or(0) };
             row.steps.splice(0..0, plan.steps.iter().map(|step| step.action.to_string()));

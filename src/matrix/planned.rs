@@ -154,6 +154,11 @@ impl<'a> PlannedMatrix<'a> {
         self.spec
     }
 
+    /// Whether it is written into memory that is there.
+    pub(crate) fn is_written(&self) -> bool {
+        self.options.is_written
+    }
+
     /// When a copy may be made.
     pub(crate) fn copy(&self) -> CopyMode {
         self.options.copy

@@ -7,6 +7,11 @@ use pyo3::types::PyString;
 use super::answers::answer;
 use super::options::mapping;
 
+/// The error for groups where there is one result.
+pub(super) fn groups_of_one() -> PyErr {
+    PyTypeError::new_err("columns must be a list of names; to_tensors makes groups of a dict")
+}
+
 /// The names of columns: a list of them, which a single name is not.
 pub(super) fn names(object: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     if let Ok(name) = object.cast::<PyString>() {
@@ -14,7 +19,7 @@ pub(super) fn names(object: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
         return Err(PyTypeError::new_err(format!("columns must be a list of names; pass [{name}] for {name} alone")));
     }
     if mapping(object)?.is_some() {
-        return Err(PyTypeError::new_err("columns must be a list of names; to_tensors makes groups of a dict"));
+        return Err(groups_of_one());
     }
     answer(object.py(), object.extract())?.ok_or_else(|| match object.repr() {
         Ok(found) => PyTypeError::new_err(format!("columns must be a list of names, not {found}")),

@@ -29,8 +29,8 @@ const RUN: &str = "the types cost a query: the object tells them by running it";
 /// lengths.
 ///
 /// validity: True for what `validity` would do, with columns, order, length and device alone.
-/// out: memory for which to report what `to_tensor(..., out=out)` would write. Memory that does not fit is an error of
-///     the row. It is not written.
+/// out: memory, for what `to_tensor(..., out=out)` would write to it. Memory that does not fit is an error of the row.
+///     `explain` writes nothing.
 ///
 /// Does not call a driver, so the report lacks facts that only device memory has. A schema, or a stream without a
 /// `device` attribute, counts as host memory. A stream on a device that does not say which counts as on device
@@ -62,7 +62,9 @@ pub(super) fn explain(
 ) -> PyResult<Report> {
     let pad = PadKeywords { pad, truncate, side, multiple_of }.read()?;
     if usize::from(validity) + usize::from(out.is_some()) + usize::from(pad.is_some()) > 1 {
-        return Err(PyValueError::new_err("pad, validity and out are of three functions: pass one of them"));
+        return Err(PyValueError::new_err(
+            "explain reports one call at a time: pass pad= for to_ragged(pad=), validity=True for validity, or out= for to_tensor(out=)",
+        ));
     }
     let of_values = [dtype, nulls, decimal, dictionary, unit, categories, unknown];
     if validity && (of_values.iter().any(Option::is_some) || copy.is_some() || writable.is_some()) {
@@ -71,6 +73,9 @@ pub(super) fn explain(
     let mut conversion =
         ElementKeywords { dtype, nulls, decimal, dictionary, unit, length }.conversion(copy, writable)?;
     CategoryKeywords { categories, unknown }.read_into(&mut conversion)?;
+    if let (true, Some(columns)) = (validity || out.is_some(), &columns) {
+        columns.require_names()?;
+    }
     let order = order.map(|order| ORDER.parse(order)).transpose()?;
     let selection =
         if order.is_some() || validity || out.is_some() { Columns::whole(columns) } else { Columns::each(columns) };

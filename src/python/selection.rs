@@ -4,7 +4,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
-use super::column_names::names;
+use super::column_names::{groups_of_one, names};
 use super::group::Group;
 use super::options::mapping;
 use super::words::Words;
@@ -30,6 +30,11 @@ impl Columns {
     /// A dict of the same groups, for a pickle; `None` where there are no groups.
     pub(super) fn groups(&self, py: Python<'_>) -> Option<Py<PyDict>> {
         self.groups.as_ref().map(|groups| groups.clone_ref(py))
+    }
+
+    /// Refuses groups, of which one result has none.
+    pub(super) fn require_names(&self) -> PyResult<()> {
+        if self.groups.is_some() { Err(groups_of_one()) } else { Ok(()) }
     }
 
     fn of(selection: Selection) -> Self {

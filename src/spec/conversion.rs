@@ -317,21 +317,20 @@ impl Conversion {
 
     /// The spec of a column, and the options that it is made of; `natural` as for [`Conversion::results`].
     pub(crate) fn column(&self, column: &FieldRef, natural: Option<DType>) -> Result<(Spec, Options)> {
-        let options = self.of_or(column.name(), natural);
+        let options = self.options_of(column.name(), natural);
         Ok((Spec::new(column, &options)?, options))
     }
 
-    /// The options of a column of the only result; `natural` as for [`Conversion::results`].
-    pub(crate) fn of_or(&self, column: &str, natural: Option<DType>) -> Options {
+    /// The options of a column, whose dtype is the default where none is asked for.
+    pub(crate) fn options_of(&self, column: &str, default_dtype: Option<DType>) -> Options {
         let mut options = self.of(column);
-        options.dtype = options.dtype.or(natural);
+        options.dtype = options.dtype.or(default_dtype);
         options
     }
 
-    /// The dtype of all columns of a matrix, if they have one; `natural` as for [`Conversion::results`]. Where no column names another
-    /// dtype, the natural one is that of all.
-    pub(crate) fn dtype_or(&self, natural: Option<DType>) -> Option<DType> {
-        self.dtype.all().or(natural.filter(|_| !self.dtype.is_by_column()))
+    /// The dtype that all columns of a matrix have, if there is one: the default where no column names another.
+    pub(crate) fn dtype_of_all(&self, default_dtype: Option<DType>) -> Option<DType> {
+        self.dtype.all().or(default_dtype.filter(|_| !self.dtype.is_by_column()))
     }
 
     /// The matrix of the selected columns of a struct; `natural` as for [`Conversion::results`].
@@ -344,9 +343,9 @@ impl Conversion {
         if let Some(last) = last.filter(|last| last.is_of(self, field, natural)) {
             return Ok(last.spec.clone());
         }
-        let of = |name: &str| self.of_or(name, natural);
+        let of = |name: &str| self.options_of(name, natural);
         let columns = self.remaining(field);
-        let spec = Arc::new(MatrixSpec::new(field, columns.as_deref(), of, self.dtype_or(natural))?);
+        let spec = Arc::new(MatrixSpec::new(field, columns.as_deref(), of, self.dtype_of_all(natural))?);
         let last = Last { conversion: self.clone(), field: field.clone(), natural, spec: spec.clone() };
         let _ = LAST.try_with(|known| known.replace(Some(Arc::new(last))));
         Ok(spec)

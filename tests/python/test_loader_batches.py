@@ -1,6 +1,7 @@
 """What a batch is: the rows that `to_tensor` would give, in memory of its own, from whatever speaks Arrow."""
 
 import gc
+import itertools
 import operator
 import time
 from typing import Any
@@ -190,6 +191,18 @@ class TestSources:
         assert len(list(loader)) == 3
         with pytest.raises(ValueError, match="anew"):
             iter(loader)
+
+    @pytest.mark.parametrize(
+        "make", [iter, lambda parts: map(ad.from_arrow, parts), itertools.chain], ids=["iter", "map", "chain"]
+    )
+    def test_a_callable_that_gives_one_iterator_again_and_again(self, make: Any):
+        iterator = make(numbered(10).to_batches(max_chunksize=2))
+        loader = ad.Loader(lambda: iterator, batch_size=2)
+        next(iter(loader))
+        with pytest.raises(ValueError, match="anew"):
+            iter(loader)
+        fresh = ad.Loader(lambda: make(numbered(10).to_batches(max_chunksize=2)), batch_size=2)
+        assert [len(list(fresh)) for _ in range(3)] == [5, 5, 5]
 
     def test_a_dataset(self, tmp_path):
         import pyarrow.dataset as ds

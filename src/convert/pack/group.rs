@@ -225,15 +225,14 @@ impl<'a> LaneGroup<'a> {
     /// # Safety
     /// As [`Self::pack_loaded`].
     unsafe fn pack_lines(&self, loads: &Loads<'_>, first: usize, out: Target, scratch: &mut GroupBuffers) -> usize {
-        let (mut rows, mut row_bytes) = (out.count(), self.lanes.len() * self.size);
-        if self.overlaps_rows(out) {
-            // A row is longer than the surplus, which stays in these rows then.
-            rows = rows.saturating_sub(1);
-            row_bytes = row_bytes.next_multiple_of(WIDTH);
-        } else if !self.writes_rows(out) {
+        let width = self.lanes.len() * self.size;
+        let row_bytes = if self.overlaps_rows(out) { width.next_multiple_of(WIDTH) } else { width };
+        if row_bytes == width && !self.writes_rows(out) && !self.overlaps_rows(out) {
             return 0;
         }
-        rows = rows / BLOCK_ROWS * BLOCK_ROWS;
+        // A surplus needs a row behind it, and no row of 8 bytes or more has a longer one than itself.
+        let rows = if row_bytes > width { out.count().saturating_sub(1) } else { out.count() };
+        let rows = rows / BLOCK_ROWS * BLOCK_ROWS;
         if rows == 0 || !matches!(self.size, 4 | 8) {
             return 0;
         }
@@ -241,9 +240,9 @@ impl<'a> LaneGroup<'a> {
         let turn = self.turn(scratch.before, &mut scratch.after);
         let next = self.next_lanes(loads, first..first + rows);
         let tiles = Tiles { next: next.as_ref(), row_bytes, ..self.tiles(&lanes, loads, (first, rows), out, turn) };
-        // SAFETY: the first `rows` rows, a multiple of 64, of `out` and of the columns; each has room for the group,
-        // whose bytes alone are written: a line, or the part that `writes_rows` allows. Rows that `overlaps_rows` allows
-        // have less than a vector too much, which fits into the row behind: there is one, and it is written later.
+        // SAFETY: the first `rows` rows, a multiple of 64, of `out` and of the columns. Each has room for `row_bytes`: those
+        // of the group, a line or the part that `writes_rows` allows; or, by `overlaps_rows`, up to `width` more, which the
+        // row behind has: there is one, by `rows`, and it is written later.
         let fits = unsafe { transpose(self.isa, self.size, &tiles) };
         if fits && self.head.is_some() {
             scratch.before = Some(scratch.after);
@@ -279,8 +278,8 @@ impl<'a> LaneGroup<'a> {
         width == LINE || out.stride() != width && width.is_multiple_of(part_unit(self.isa))
     }
 
-    /// Returns whether tiles write short rows, one after the other, as whole vectors, of which the next row overwrites the surplus: AVX-512
-    /// has other ways for them.
+    /// Returns whether tiles write dense rows that are shorter than a line as whole vectors of 16 bytes, of which the next row overwrites the
+    /// surplus. Not with AVX-512, whose masked stores have no surplus, nor past the cache, where whole lines are written.
     #[inline(always)]
     fn overlaps_rows(&self, out: Target) -> bool {
         let width = self.lanes.len() * self.size;

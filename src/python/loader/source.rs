@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::exceptions::{PyTypeError, PyUserWarning};
 use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyList, PyTuple, PyWeakrefMethods, PyWeakrefReference};
 
@@ -33,7 +34,41 @@ pub(super) struct LoaderSource {
     /// Spent once a stream was read that the object may not give again.
     turns: SourceTurns,
     /// What the callable gave last, where it can be read once alone.
-    last: Mutex<Option<Py<PyWeakrefReference>>>,
+    last: Mutex<Option<LastReturned>>,
+}
+
+/// What a callable gave, to be recognised if it gives it again.
+#[derive(Debug)]
+enum LastReturned {
+    /// Not kept for that.
+    Weak(Py<PyWeakrefReference>),
+    /// No object that can be referred to weakly, such as a `map`: kept, as somebody else keeps it.
+    Kept(Py<PyAny>),
+}
+
+/// Whether somebody else refers to what a callable has returned to us.
+fn is_kept(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = object.py();
+    let count = py.import(intern!(py, "sys"))?.getattr(intern!(py, "getrefcount"))?;
+    let references = |object: &Bound<'_, PyAny>| count.call1((object,))?.extract::<usize>();
+    Ok(references(object)? > references(PyList::empty(py).as_any())?)
+}
+
+impl LastReturned {
+    /// `None` for an object that nobody can give again, or that cannot be told from another one.
+    fn of(object: &Bound<'_, PyAny>, is_kept: bool) -> Option<Self> {
+        match PyWeakrefReference::new(object) {
+            Ok(reference) => Some(Self::Weak(reference.unbind())),
+            Err(_) => is_kept.then(|| Self::Kept(object.clone().unbind())),
+        }
+    }
+
+    fn is(&self, object: &Bound<'_, PyAny>) -> bool {
+        match self {
+            Self::Weak(reference) => reference.bind(object.py()).upgrade().is_some_and(|last| last.is(object)),
+            Self::Kept(last) => last.is(object),
+        }
+    }
 }
 
 impl LoaderSource {
@@ -78,22 +113,25 @@ impl LoaderSource {
 
     /// Opens what the callable gave, unless that is the reader that it gave before: there may be nothing left in it.
     fn open_again(&self, object: &Bound<'_, PyAny>, refuses: Refuses<'_>) -> PyResult<Opened> {
-        let py = object.py();
         let lock = || self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let last = lock().as_ref().map(|last| last.clone_ref(py));
-        if last.and_then(|last| last.bind(py).upgrade()).is_some_and(|last| last.is(object)) {
-            return Err(read_already());
-        }
         // A connection is one object for all results, and has no result that was read already.
         let is_connection = !has_dunder(object)? && is_read_by_method(object)?;
-        let (opened, again) = read_noting_loss(object, refuses)?;
-        if opened.is_err() && again {
-            return opened;
+        let is_kept = is_kept(object)?;
+        // Taken, as to drop what it refers to may run code of the object.
+        let last = lock().take();
+        if last.as_ref().is_some_and(|last| last.is(object)) {
+            *lock() = last;
+            return Err(read_already());
         }
-        // Not every object can be referred to weakly, and a reference would keep the reader.
-        let once = if again || is_connection { None } else { PyWeakrefReference::new(object).ok().map(Bound::unbind) };
-        *lock() = once;
-        opened
+        let opened = read_noting_loss(object, refuses);
+        *lock() = match &opened {
+            _ if is_connection => None,
+            Ok((Ok(_), true)) => None,
+            Ok((_, false)) => LastReturned::of(object, is_kept),
+            // Nothing was read of this one.
+            Ok((Err(_), true)) | Err(_) => last,
+        };
+        opened?.0
     }
 
     /// What is known of the columns, and which index columns of pandas are among all of them, where the object tells it: nothing is
@@ -164,6 +202,10 @@ impl LoaderSource {
     }
 
     pub(super) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        // Whoever holds the lock changes what it guards, and is not this collection.
+        if let Ok(Some(LastReturned::Kept(last))) = self.last.try_lock().as_deref() {
+            visit.call(last)?;
+        }
         visit.call(&self.object)
     }
 }
