@@ -90,6 +90,36 @@ def test_matrices(name: str) -> None:
     assert [entry.bytes for entry in log] == [written.nbytes]
 
 
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_explain_says_what_is_written(name: str) -> None:
+    base, part = LAYOUTS[name]
+    out = Out(base, part)
+    report = ad.explain(batch(), out=out)
+    assert (out.read()[1] == 77).all(), "nothing is written"
+    [matrix] = report.matrices
+    assert (matrix.how, matrix.dtype, matrix.shape) == ("copy", str(base.dtype), (3, 2))
+    with ad.track_copies() as log:
+        ad.to_tensor(batch(), out=Out(base, part))
+    assert [(entry.why, entry.bytes) for entry in log] == [(", ".join(matrix.steps), report.bytes)]
+
+
+def test_explain_says_why_nothing_can_be_written() -> None:
+    cases: list[tuple[Any, tuple[int, int], dict[str, Any]]] = [
+        (np.zeros, (3, 2), {}),
+        (np.zeros, (4, 2), {"device": "cpu"}),
+        (lambda shape: Out(filled(shape)), (4, 2), {}),
+        (lambda shape: Out(filled(shape)), (3, 2), {"copy": False}),
+        (lambda shape: Out(filled(shape)), (3, 2), {"device": "cpu"}),
+    ]
+    for out, shape, options in cases:
+        [matrix] = ad.explain(batch(), out=out(shape), **options).matrices
+        with pytest.raises(ad.ConversionError) as caught:
+            ad.to_tensor(batch(), out=out(shape), **options)
+        assert matrix.error == str(caught.value), options
+    [matrix] = ad.explain(batch(), out=np.zeros((3, 2)), device="cpu").matrices
+    assert matrix.how == "copy"
+
+
 def test_tables_of_chunks() -> None:
     chunks = [BATCH.slice(0, 1), BATCH.slice(1, 0), BATCH.slice(1)]
     stream = DeviceStream([DeviceArray(chunk.to_struct_array()) for chunk in chunks])
