@@ -193,6 +193,17 @@ fn the_report_of_what_is_written_is_what_is_done() {
     let out = Output::from_slice(&mut memory, &[6]).unwrap();
     let several = Conversion::default().select(Selection::Each(None)).explain_write(data(), &out);
     assert!(several.unwrap_err().reason().contains("a result for each name"));
+    let several = Conversion::default().select(Selection::Each(None)).explain_validity(data());
+    assert!(several.unwrap_err().reason().contains("a result for each name"));
+    let column = chunks[1].column(1).unwrap();
+    for (copy, rows) in [(CopyMode::Never, 3_usize), (CopyMode::IfNeeded, 4)] {
+        let conversion = Conversion::default().copy(copy);
+        let mut memory = vec![0_f64; rows];
+        let mut out = Output::from_slice(&mut memory, &[rows]).unwrap();
+        let report = conversion.explain_write(&column, &out).unwrap();
+        let error = conversion.write(&column, &mut out).unwrap_err();
+        assert_eq!((report.rows[0].error.as_ref(), error.column()), (Some(&error), Some("b")));
+    }
 }
 
 #[test]

@@ -135,6 +135,7 @@ def test_the_steps_are_those_of_the_log():
         ad.to_tensor(table(), out=matrix)
     assert [entry.why for entry in log] == [", ".join(report.matrices[0].steps)]
     assert (report.matrices[0].dtype, report.bytes) == ("float32", 24)
+    assert report.matrices[0].promotion == "float32 as asked for"
     assert "packed column-major" in report.matrices[0].steps
 
 
@@ -149,6 +150,25 @@ def test_memory_that_does_not_fit_is_the_error_of_the_row():
     own = np.arange(3)
     [row] = ad.explain(pa.array(own), out=own)
     assert "overlaps" in str(row.error)
+    rows = np.arange(6.0).reshape(2, 3)
+    source = pa.table({"a": pa.array(rows[0]), "b": pa.array(rows[1])})
+    assert "overlaps" in str(ad.explain(source, out=rows.T).matrices[0].error)
+
+
+def test_a_null_that_is_refused_comes_before_memory_that_does_not_fit():
+    column, out = pa.array([1, None]), np.zeros(3)
+    [row] = ad.explain(column, out=out)
+    with pytest.raises(ad.NullError) as caught:
+        ad.to_tensor(column, out=out)
+    assert row.error == str(caught.value)
+
+
+def test_options_of_columns_that_there_are_not_are_refused():
+    for source, out in ((table(), np.zeros((3, 2))), (pa.array([1, 2, 3]), np.zeros(3))):
+        with pytest.raises(ad.ConversionError) as caught:
+            ad.to_tensor(source, out=out, dtype={"nope": "float32"})
+        with pytest.raises(ad.ConversionError, match=re.escape(str(caught.value))):
+            ad.explain(source, out=out, dtype={"nope": "float32"})
 
 
 @pytest.mark.parametrize(
@@ -216,6 +236,11 @@ def test_a_stream_and_a_type_are_told_too():
     assert ad.explain(stream, out=np.zeros((3, 4))).matrices[0].how == "refused"
     [row] = ad.explain(pa.field("a", pa.int32()), validity=True)
     assert (row.dtype, row.how) == ("bool", "copy")
+    schema = pa.schema({"a": pa.float64(), "b": pa.float64()})
+    for out, order in ((np.zeros((3, 2)), "row"), (np.zeros((2, 3)).T, "column")):
+        report = ad.explain(schema, out=out)
+        assert (report.matrices[0].how, report.matrices[0].steps) == ("copy", [f"packed {order}-major"])
+        assert [row.how for row in report] == ["copy", "copy"]
     assert len(ad.to_tensor(stream)) == 3, "explain has read nothing of it"
 
 
@@ -224,7 +249,18 @@ def test_one_question_is_asked_at_a_time():
     for pair in ({"validity": True, "out": np.zeros(2)}, {"validity": True, "pad": (0, 2)}):
         with pytest.raises(ValueError, match="one call at a time"):
             ad.explain(column, **pair)
-    for option in ({"dtype": "float32"}, {"nulls": 0}, {"copy": False}, {"categories": [1]}):
+    options = [
+        {"dtype": "float32"},
+        {"nulls": 0},
+        {"copy": False},
+        {"writable": True},
+        {"categories": [1]},
+        {"unknown": 0},
+        {"decimal": "unscaled"},
+        {"dictionary": "codes"},
+        {"unit": "s"},
+    ]
+    for option in options:
         with pytest.raises(ValueError, match="columns, order, length and device alone"):
             ad.explain(column, validity=True, **option)
     [row] = ad.explain(column, validity=True)

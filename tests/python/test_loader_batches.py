@@ -4,6 +4,7 @@ import gc
 import itertools
 import operator
 import time
+import weakref
 from typing import Any
 
 import arrow_dlpack as ad
@@ -203,6 +204,35 @@ class TestSources:
             iter(loader)
         fresh = ad.Loader(lambda: make(numbered(10).to_batches(max_chunksize=2)), batch_size=2)
         assert [len(list(fresh)) for _ in range(3)] == [5, 5, 5]
+
+    def test_an_iterator_that_nobody_else_keeps_is_not_kept(self):
+        parts = []
+
+        def opened():
+            def part(batch):
+                return ad.from_arrow(batch)
+
+            parts.append(weakref.ref(part))
+            return map(part, numbered(4).to_batches())
+
+        loader = ad.Loader(opened, batch_size=2, prefetch=0)
+        assert len(list(loader)) == 2
+        gc.collect()
+        assert parts[0]() is None
+
+    def test_an_iterator_that_is_kept_is_seen_by_the_collector(self):
+        class Node:
+            parts: Any
+            loader: ad.Loader
+
+        node = Node()
+        node.parts = map(lambda batch, node=node: ad.from_arrow(batch), numbered(4).to_batches())
+        node.loader = ad.Loader(lambda node=node: node.parts, batch_size=2, prefetch=0)
+        next(iter(node.loader))
+        gone = weakref.ref(node)
+        del node
+        gc.collect()
+        assert gone() is None
 
     def test_a_dataset(self, tmp_path):
         import pyarrow.dataset as ds

@@ -160,6 +160,8 @@ def test_explain_says_what_was_left_out():
         assert [row.column for row in named] == ["a", "__index_level_0__"]
         assert named.left_out == []
         assert "left out" not in str(named)
+    for question in ({"validity": True}, {"out": np.zeros((10, 2))}):
+        assert ad.explain(table.schema, **question).left_out == ["__index_level_0__"]
 
 
 def test_a_frame_of_nothing_but_an_index_has_no_columns():

@@ -223,6 +223,16 @@ class TestOnTheWayBack:
         back.validate(full=True)
         assert back.values.null_count == 2
 
+    def test_items_of_null_lists_are_null_where_their_codes_have_no_value(self):
+        lists = pa.FixedSizeListArray.from_arrays(encoded([1] * 20, LETTERS), 2)
+        tensor, valid = ad.to_tensor(lists, writable=True), np.arange(10) == 9
+        assert pa.array(ad.to_arrow(tensor, validity=valid)).values.null_count == 0
+        np.from_dlpack(tensor)[:9] = 100
+        back = pa.array(ad.to_arrow(tensor, validity=valid))
+        back.validate(full=True)
+        assert back.values.is_valid().to_pylist() == [False] * 18 + [True] * 2
+        assert back.values.null_count == 18
+
     def test_of_an_empty_dictionary(self):
         source = encoded([None, None], pa.array([], pa.string()))
         for options in ({}, {"copy": True}):

@@ -120,6 +120,20 @@ def test_explain_says_why_nothing_can_be_written() -> None:
     assert matrix.how == "copy"
 
 
+def test_explain_of_streams_says_what_kernels_do() -> None:
+    def given(data: pa.Array) -> ad.ArrayStream:
+        return ad.from_arrow(DeviceStream([DeviceArray(data)]).give())
+
+    column = given(pa.array([1, None]))
+    [row] = ad.explain(column, validity=True)
+    assert (str(row.device), row.kernel) == ("cuda:0", True)
+    assert ad.validity(column).device == row.device
+    batches = given(BATCH.to_struct_array())
+    [matrix] = ad.explain(batches, out=Out(filled((3, 2)))).matrices
+    assert (str(matrix.device), matrix.kernel, matrix.error) == ("cuda:0", True, None)
+    assert ad.to_tensor(batches, out=Out(filled((3, 2)))) is not None
+
+
 def test_tables_of_chunks() -> None:
     chunks = [BATCH.slice(0, 1), BATCH.slice(1, 0), BATCH.slice(1)]
     stream = DeviceStream([DeviceArray(chunk.to_struct_array()) for chunk in chunks])
