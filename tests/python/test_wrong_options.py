@@ -64,6 +64,7 @@ WRONG: dict[str, list[Any]] = {
     "unit": [3, "D", "minutes", {"a": "h"}, {1: "s"}],
     "truncate": [3, "middle", "left", "right"],
     "unknown": [1.5, "ignore", [], 2**31, 3, {"a": 3}],
+    "validity": ["x", 3],
     "verify": [3, "nonsense", True],
     "worker": [3, "x", (1,), [0, 1], (0, 1.5), (-1, 2), (0, 0), (2, 2), (0, 2)],
     "world_size": ["x", 1.5, 0, -1],
