@@ -125,8 +125,8 @@ fn ahead<'a>(
 /// # Safety
 /// - `lanes`: each of these has a readable element for each row, of any alignment, and of the result's dtype unless AVX-512
 ///   loads others.
-/// - `rows`: each has room for `row_bytes`, on a cache line if `stream`, which may be the start of the next row too. These are what
-///   [`Tiles::row_bytes`] says. Rows are 64, or several times that of elements of 4 or 8 bytes.
+/// - `rows`: each has room for `row_bytes`, on a cache line if `stream`; what does not fit into the row reaches into the next one. These are
+///   what [`Tiles::row_bytes`] says. Rows are 64, or several times that of elements of 4 or 8 bytes.
 /// - `turn`: where there is one, `after` may be written, `before` is whole, and the processor has AVX-512.
 /// - `isa`: the processor has it.
 pub(super) unsafe fn transpose(isa: Isa, size: usize, tiles: &Tiles<'_>) -> bool {
