@@ -29,7 +29,7 @@ pub(crate) use to_arrow::{check_requested, check_to_arrow};
 pub use to_arrow::{to_arrow, to_arrow_as};
 pub use validity::Bits;
 pub(crate) use validity::validity_bits;
-pub(crate) use write_into::{check_column_output, chunks_to_tensor_into, overlap, require_copy};
+pub(crate) use write_into::{check_column_output, check_place, chunks_to_tensor_into, overlap, require_copy};
 
 use crate::arrow::DeviceArray;
 use crate::convert;

@@ -45,18 +45,26 @@ fn check_written(field: &FieldRef, chunks: &[DeviceArray], options: &Options, ou
     if chunks.iter().any(|chunk| chunk.view().overlaps(&span)) {
         return Err(overlap());
     }
-    match DeviceArray::readiness_of(chunks).filter(|readiness| is_cuda(readiness.device())) {
-        Some(readiness) => {
-            // Before the host waits for anything.
-            out.require_device(readiness.device())?;
-            row_stride(&spec, DeviceArray::rows_of(chunks), out)?;
-        }
-        None => {
-            out.require_host()?;
-            chunks.iter().try_for_each(|chunk| require_host(chunk.device(), field.name()))?;
-        }
-    }
+    check_place(field, chunks, out, || row_stride(&spec, DeviceArray::rows_of(chunks), out).map(drop))?;
     Ok(spec)
+}
+
+/// Refuses an output that is not where the chunks are. On a device, `check_room` is called too, before the host waits for anything.
+///
+/// # Errors
+/// When `out` or a chunk is elsewhere, or as `check_room`.
+pub(crate) fn check_place(
+    field: &FieldRef,
+    chunks: &[DeviceArray],
+    out: &Output<'_>,
+    check_room: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    if let Some(readiness) = DeviceArray::readiness_of(chunks).filter(|readiness| is_cuda(readiness.device())) {
+        out.require_device(readiness.device())?;
+        return check_room();
+    }
+    out.require_host()?;
+    chunks.iter().try_for_each(|chunk| require_host(chunk.device(), field.name()))
 }
 
 /// Refuses what [`chunks_to_tensor_into`] refuses before it plans.

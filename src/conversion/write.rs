@@ -77,13 +77,17 @@ impl Conversion {
         out: &Output<'_>,
     ) -> Result<Report> {
         self.require_whole()?;
-        let is_there = if self.comes_before(known.own) { Ok(()) } else { self.require_device(known.own) };
+        let explain = |conversion: &Self| {
+            conversion.explain_by(field, chunks, known.own, |conversion, field, chunks, own| {
+                conversion.explain_output_there(field, chunks, KnownData { own, ..known }, out)
+            })
+        };
+        if self.comes_before(known.own) {
+            return explain(self);
+        }
         // Nothing is sent to another device after it was written.
-        let conversion = if self.comes_before(known.own) { self.clone() } else { self.clone().device(None) };
-        let report = conversion.explain_by(field, chunks, known.own, |conversion, field, chunks, own| {
-            conversion.explain_output_there(field, chunks, KnownData { own, ..known }, out)
-        })?;
-        Ok(match is_there {
+        let report = explain(&self.clone().device(None))?;
+        Ok(match self.require_device(known.own) {
             Ok(()) => report,
             Err(error) => report.refused_by(error),
         })
@@ -114,7 +118,7 @@ impl Conversion {
         };
         let report = if chunks.is_some() { report } else { report.unread_on(known.own) };
         let refusal = match chunks {
-            None => self.check_output_of(field, Some(known.own), out, known),
+            None => self.check_output_of(field, Some(known.own), out, (known.rows, default_dtype)),
             Some(chunks) if is_struct(field) => {
                 let spec = self.matrix_of(field, default_dtype);
                 spec.and_then(|spec| check_matrix_output(&spec, chunks, &self.matrix(), out))
@@ -123,7 +127,11 @@ impl Conversion {
         };
         let misfit = || self.check_room(field, known.rows?, default_dtype, out).err();
         let refusal = refusal.err().or_else(|| if report.is_refused() { None } else { misfit() });
-        Ok(self.leaving_out(field, refusal.map_or(report.clone(), |error| report.refused_by(error))))
+        let report = match refusal {
+            Some(error) => report.refused_by(error),
+            None => report,
+        };
+        Ok(self.leaving_out(field, report))
     }
 
     /// The conversion of what is written to memory that is there, which is nobody else's: no other copy is made for that.
@@ -174,30 +182,36 @@ impl Conversion {
     /// as that is known.
     #[cfg(feature = "python")]
     pub(crate) fn check_output(&self, field: &FieldRef, own: Option<Device>, out: &Output<'_>) -> Result<()> {
-        let known = KnownData { own: Device::CPU, rows: None, default_dtype: None };
-        self.check_output_of(field, own, out, known)
+        self.check_output_of(field, own, out, (None, Some(out.dtype())))
     }
 
-    /// As [`Conversion::check_output`], of data of which more is known.
-    fn check_output_of(&self, field: &FieldRef, own: Option<Device>, out: &Output<'_>, known: KnownData) -> Result<()> {
+    /// As [`Conversion::check_output`], of data with so many rows, if they are known; `default_dtype` as for [`Conversion::options_of`].
+    fn check_output_of(
+        &self,
+        field: &FieldRef,
+        own: Option<Device>,
+        out: &Output<'_>,
+        (rows, default_dtype): (Option<usize>, Option<DType>),
+    ) -> Result<()> {
         match own {
             Some(own) if own.is_cpu() => {
                 out.require_host()?;
                 self.require_device(Device::CPU)?;
             }
-            // A stream may tell the type of its device alone.
-            Some(own) if is_cuda(own) && out.require_host().is_ok() => _ = out.require_device(own)?,
+            // A stream may tell the type of its device alone, so that an output on any CUDA device may be right.
+            Some(own) if is_cuda(own) && !self.comes_before(own) && out.require_host().is_ok() => {
+                out.require_device(own)?;
+            }
             _ => {}
         }
         self.refuse_columns(field)?;
         self.check_columns(field)?;
         require_copy(self.copy)?;
-        let Some(rows) = out.shape().first() else {
+        let Some(room) = out.shape().first() else {
             let error = Error::argument("out has no dimension, and the result has one for its rows");
             return Err(error.remedy_is("pass an output of the result's shape").in_column(field.name()));
         };
-        let rows = known.rows.unwrap_or(usize::try_from(*rows).unwrap_or_default());
-        self.check_room(field, rows, known.default_dtype.or(Some(out.dtype())), out)
+        self.check_room(field, rows.unwrap_or(usize::try_from(*room).unwrap_or_default()), default_dtype, out)
     }
 
     /// Refuses memory that has no room for so many rows of the result; `default_dtype` as for [`Conversion::options_of`].

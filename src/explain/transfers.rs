@@ -132,18 +132,18 @@ impl Report {
         self.behind(whole, device, None)
     }
 
-    /// The report of a column whose elements a plan gathers first: of this report, which was made of its type. It is one aligned chunk then.
+    /// The report of a result that is a copy, of a column whose elements a plan gathers first: of this report, which was made of its type. It
+    /// is one aligned chunk then.
     #[cfg(feature = "python")]
     pub(crate) fn after_gather(mut self, plan: &Plan) -> Self {
-        for row in self.rows.iter_mut().filter(|row| row.error.is_none()) {
+        for row in &mut self.rows {
             row.take_one_chunk();
             // No element of a tensor is null.
             row.refused_if.retain(|condition| condition != NULLS);
             row.shape.first_mut().into_iter().for_each(|rows| *rows = i64::try_from(plan.rows).ok());
-            let converted = if row.steps.is_empty() { 0 } else { row.result_bytes().unwrap_or(0) };
             row.steps.splice(0..0, plan.steps.iter().map(|step| step.action.to_string()));
-            row.bytes = plan.bytes.saturating_add(converted);
-            (row.view, row.at_most) = (row.steps.is_empty(), false);
+            row.bytes = plan.bytes.saturating_add(row.result_bytes().unwrap_or(0));
+            row.at_most = false;
         }
         self
     }

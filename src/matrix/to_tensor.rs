@@ -3,12 +3,9 @@
 use super::chunk::MatrixChunk;
 use super::planned::{PlannedMatrix, decode_chunks, what};
 use crate::arrow::{DeviceArray, PlainColumns};
-use crate::column::{
-    Runner, SharedReads, by, check_types, overlap, require_copy, require_host, run_here, unless_quick,
-};
+use crate::column::{Runner, SharedReads, by, check_place, check_types, overlap, require_copy, run_here, unless_quick};
 use crate::convert::{check_environment, is_small, matrix_stride, pack_small, write_small};
 use crate::copy_log;
-use crate::cuda::is_cuda;
 use crate::error::Result;
 use crate::plan::{MatrixData, Plan};
 use crate::spec::{CopyMode, MatrixOptions, MatrixSpec, MemoryOrder};
@@ -71,18 +68,7 @@ fn check_written(spec: &MatrixSpec, chunks: &[DeviceArray], options: &MatrixOpti
     check_environment()?;
     check_types(spec.field(), chunks)?;
     require_copy(options.copy)?;
-    match DeviceArray::readiness_of(chunks).filter(|readiness| is_cuda(readiness.device())) {
-        Some(readiness) => {
-            // Before the host waits for anything.
-            out.require_device(readiness.device())?;
-            matrix_stride(spec, DeviceArray::rows_of(chunks), out)?;
-        }
-        None => {
-            out.require_host()?;
-            chunks.iter().try_for_each(|chunk| require_host(chunk.device(), spec.field().name()))?;
-        }
-    }
-    Ok(())
+    check_place(spec.field(), chunks, out, || matrix_stride(spec, DeviceArray::rows_of(chunks), out).map(drop))
 }
 
 /// Refuses what [`write_matrix`] refuses of memory that has room.

@@ -226,11 +226,12 @@ impl<'a> LaneGroup<'a> {
     /// As [`Self::pack_loaded`].
     unsafe fn pack_lines(&self, loads: &Loads<'_>, first: usize, out: Target, scratch: &mut GroupBuffers) -> usize {
         let width = self.lanes.len() * self.size;
-        let row_bytes = if self.overlaps_rows(out) { width.next_multiple_of(WIDTH) } else { width };
-        if row_bytes == width && !self.writes_rows(out) && !self.overlaps_rows(out) {
+        let overlaps_rows = self.overlaps_rows(out);
+        if !overlaps_rows && !self.writes_rows(out) {
             return 0;
         }
-        // A surplus needs a row behind it, and no row of 8 bytes or more has a longer one than itself.
+        let row_bytes = if overlaps_rows { width.next_multiple_of(WIDTH) } else { width };
+        // The surplus of the last row goes into one more row: it has at most as many bytes as that, which are 8 or more.
         let rows = if row_bytes > width { out.count().saturating_sub(1) } else { out.count() };
         let rows = rows / BLOCK_ROWS * BLOCK_ROWS;
         if rows == 0 || !matches!(self.size, 4 | 8) {

@@ -134,6 +134,20 @@ def test_explain_of_streams_says_what_kernels_do() -> None:
     assert ad.to_tensor(batches, out=Out(filled((3, 2)))) is not None
 
 
+def test_streams_that_come_to_the_host_are_written_there() -> None:
+    def given() -> ad.ArrayStream:
+        return ad.from_arrow(DeviceStream([DeviceArray(BATCH.to_struct_array())]).give())
+
+    out = np.zeros((3, 2))
+    ad.to_tensor(given(), out=out, device="cpu")
+    np.testing.assert_array_equal(out, EXPECTED)
+    stream = given()
+    with pytest.raises(ad.ConversionError, match="out is on cpu, and the data on cuda:0"):
+        ad.to_tensor(stream, out=out)
+    assert ad.explain(stream, out=out).matrices[0].error.startswith("out is on cpu, and the data on cuda:0")
+    assert ad.to_tensor(stream).shape == (3, 2), "nothing was read of it"
+
+
 def test_tables_of_chunks() -> None:
     chunks = [BATCH.slice(0, 1), BATCH.slice(1, 0), BATCH.slice(1)]
     stream = DeviceStream([DeviceArray(chunk.to_struct_array()) for chunk in chunks])
