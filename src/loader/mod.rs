@@ -25,6 +25,7 @@ mod shards;
 mod shuffle;
 mod slot;
 mod source_rows;
+mod spin;
 #[cfg(feature = "python")]
 mod state;
 mod statistics;

@@ -5,13 +5,14 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 #[cfg(feature = "async")]
 use std::task::{Context, Waker};
 use std::thread::{Builder, JoinHandle, ThreadId, current};
 use std::time::{Duration, Instant};
 
+use super::spin::Spin;
 use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::stream_order::ignore_signals;
 
@@ -91,7 +92,12 @@ pub(super) struct Prefetch<T> {
 struct PrefetchQueue<T> {
     ahead: usize,
     stop: Stop,
+    /// The number of ready items, or the greatest number after the end, for threads that spin: they do not take the lock.
+    count: AtomicUsize,
     state: Mutex<QueueState<T>>,
+    /// The waits of the thread for room, and of those who take items.
+    maker: Spin,
+    takers: Spin,
     /// Signals that an item was made, or that none will be any more.
     made: Condvar,
     /// Signals that there is room for more, or that the thread is to stop.
@@ -131,12 +137,21 @@ impl<T> PrefetchQueue<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Tells threads that spin how many items are ready.
+    fn tell_count(&self, state: &QueueState<T>) {
+        self.count.store(if state.ended { usize::MAX } else { state.ready.len() }, Ordering::Relaxed);
+    }
+
     /// Waits until there is room; returns false once the thread is to stop.
     fn wait_for_room(&self) -> bool {
+        let wait = self.maker.wait(|| self.count.load(Ordering::Relaxed) < self.ahead || self.stop.is_asked());
         let mut state = self.lock();
-        while state.ready.len() >= self.ahead && !self.stop.is_asked() {
-            state.thread_waits = true;
-            state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+        if state.ready.len() >= self.ahead {
+            while state.ready.len() >= self.ahead && !self.stop.is_asked() {
+                state.thread_waits = true;
+                state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            wait.end();
         }
         state.thread_waits = false;
         !self.stop.is_asked()
@@ -145,6 +160,7 @@ impl<T> PrefetchQueue<T> {
     fn push(&self, item: T) {
         let mut state = self.lock();
         state.ready.push_back(item);
+        self.tell_count(&state);
         let (wanted, wake) = (state.takers_wait > 0, state.wake());
         drop(state);
         wake();
@@ -160,6 +176,7 @@ impl<T> PrefetchQueue<T> {
             state.failure = failure.take();
         }
         state.ended = true;
+        self.tell_count(&state);
         let wake = state.wake();
         drop(state);
         wake();
@@ -189,7 +206,16 @@ impl<T: Send + 'static> Prefetch<T> {
             waker: None,
         };
         let (made, room) = (Condvar::new(), Condvar::new());
-        let shared = Arc::new(PrefetchQueue { ahead: ahead.max(1), stop, state: Mutex::new(state), made, room });
+        let shared = Arc::new(PrefetchQueue {
+            ahead: ahead.max(1),
+            stop,
+            count: AtomicUsize::new(0),
+            state: Mutex::new(state),
+            maker: Spin::new(),
+            takers: Spin::new(),
+            made,
+            room,
+        });
         let theirs = shared.clone();
         let run = move || {
             IS_LOADER.set(true);
@@ -219,6 +245,8 @@ impl<T> Prefetch<T> {
     /// # Errors
     /// On the thread itself, which would wait for itself.
     pub(super) fn take(&self, patience: Duration) -> Result<Taken<T>> {
+        let is_over = || patience.is_zero() || self.shared.count.load(Ordering::Relaxed) > 0;
+        let wait = self.shared.takers.wait(is_over);
         let mut state = self.shared.lock();
         if let Some(item) = state.ready.pop_front() {
             return Ok(self.thread_sync(state, item));
@@ -234,6 +262,7 @@ impl<T> Prefetch<T> {
                 state = self.shared.made.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
             }
             state.takers_wait -= 1;
+            wait.end();
             if let Some(item) = state.ready.pop_front() {
                 return Ok(self.thread_sync(state, item));
             }
@@ -262,6 +291,7 @@ impl<T> Prefetch<T> {
 
     fn thread_sync(&self, mut state: MutexGuard<'_, QueueState<T>>, item: T) -> Taken<T> {
         let wake = std::mem::take(&mut state.thread_waits);
+        self.shared.tell_count(&state);
         drop(state);
         if wake {
             self.shared.room.notify_one();
