@@ -19,7 +19,7 @@ use crate::error::{Error, Remedy, Result};
 use crate::ffi::dlpack::DLDeviceType;
 use crate::kernels::{self, PackedBits, moved};
 use crate::plan::{Placement, Plan, refused_copy};
-use crate::spec::{CopyMode, Element, NullPolicy, Options, TensorField};
+use crate::spec::{CopyMode, Element, NullPolicy, Options, TensorField, casting};
 use crate::stream_order::Readiness;
 use crate::tensor::{Owner, Tensor};
 use crate::transfer::{Transfer, array_to_device, tensor_to_device};
@@ -186,7 +186,7 @@ fn requires_cast(own: &DataType, wanted: &DataType, copy: CopyMode) -> Result<bo
         return Ok(false);
     }
     if copy == CopyMode::Never {
-        return Err(refused_copy(&format!("cast from {own} to {wanted}")));
+        return Err(refused_copy(&casting(own, wanted)));
     }
     Ok(true)
 }

@@ -15,7 +15,7 @@ use super::pack::{
 use super::unpack::unpack_bits;
 use crate::arrow::{Leaf, Mask};
 use crate::dtype::DType;
-use crate::spec::{Element, Nulls, Pattern, Scalar, Spec};
+use crate::spec::{Element, Pattern, Scalar, Spec};
 
 /// The largest elements: stored decimals of 256 bits, and complex128 in the result.
 const MOST_STORED: usize = 32;
@@ -93,7 +93,7 @@ impl<'a> Lane<'a> {
                 let bits = unsafe { bytes_of_bits(leaf.values, leaf.offset + leaf.elements) };
                 let one = Pattern::of(Scalar::Bool(true), to).map_err(|_| no_cast())?;
                 let (kernel, bits) = (spreading(isa, to.itemsize()), Some(UnalignedBits::new(bits, leaf.offset)));
-                Make::OfBits(LaneStep { kernel, bits, element: sixteen(&one) })
+                Make::OfBits(LaneStep { kernel, bits, element: one.padded() })
             }
             Element::Decimal { .. } | Element::Ticks { .. } => {
                 let (bytes, scale) = element.scaled().ok_or_else(no_cast)?;
@@ -104,11 +104,7 @@ impl<'a> Lane<'a> {
             Element::Pairs(part) => Make::CastParts(cast(part, to.component().ok_or_else(no_cast)?)?),
             _ => Make::Cast(cast(element.dtype(), to)?),
         };
-        let clear = match spec.nulls() {
-            Nulls::Filled(pattern) => Some(sixteen(&pattern)),
-            Nulls::Kept => Some([0; 16]),
-            Nulls::Refused => None,
-        };
+        let clear = spec.nulls().written();
         let select = selecting(isa, to.itemsize());
         let fill = mask.zip(clear).map(|(mask, element)| {
             let (bytes, offset) = mask.bits();
@@ -376,15 +372,6 @@ impl LaneStep<'_> {
 /// A block of 64 elements, aligned for any.
 #[repr(C, align(64))]
 struct LaneBlock([MaybeUninit<u8>; BLOCK_ROWS * MOST_WRITTEN]);
-
-/// A pattern's bytes, and zeros.
-fn sixteen(pattern: &Pattern) -> Bytes {
-    let mut bytes = [0; 16];
-    for (byte, source) in bytes.iter_mut().zip(pattern.bytes()) {
-        *byte = *source;
-    }
-    bytes
-}
 
 /// # Safety
 /// So many bits of initialised memory start at `start`, and live for `'a`.

@@ -10,7 +10,7 @@ use super::{Check, KernelSource, Shape, Written, device_of, enter, pack};
 use crate::arrow::{BitRange, BitmapLevel};
 use crate::cuda::{ColumnType, Current, DeviceBuffer, KernelLevel, KernelRows, PinnedBlock, PlacedElements, Stream};
 use crate::error::{Error, ErrorKind, Result};
-use crate::spec::{Side, Spec};
+use crate::spec::{Pattern, Side, Spec};
 use crate::stream_order::{self, Readiness, Wait, allocate, allocate_scratch};
 use crate::transfer::{OwnBuffer, device_address, host_address, numbers_by, written};
 
@@ -52,8 +52,8 @@ pub(crate) struct Padding<'a> {
     pub(crate) spec: &'a Spec,
     /// Items per padded row.
     pub(crate) length: usize,
-    /// The bytes of the padding value.
-    pub(crate) value: &'a [u8],
+    /// The padding value.
+    pub(crate) value: Pattern,
     /// The side that is padded.
     pub(crate) side: Side,
     /// The side that is truncated.
@@ -283,9 +283,8 @@ impl Placer<'_> {
             unsafe { current.place_rows(&rows(1), items as u64, &mask, stream) }?;
         }
         self.mask += items as u64;
-        let (mut fill, mut word) = ([0; 16], [0; 8]);
-        fill.iter_mut().zip(value).for_each(|(byte, from)| *byte = *from);
-        word.iter_mut().zip(value).for_each(|(byte, from)| *byte = *from);
+        let fill = value.padded();
+        let word = fill.first_chunk().copied().unwrap_or_default();
         let start = host_address(places)?;
         let places = (start..start.saturating_add(bytes), code_type);
         Ok(source.filled_with(fill, spec).padded(places, elements, whole, word))

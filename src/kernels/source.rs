@@ -119,7 +119,7 @@ impl KernelSource {
             scale: element.scaled().map_or(0, |(_, scale)| scale),
             levels: if dictionary.is_some() { leaf.own_levels()? } else { leaf.levels()? },
             elements: leaf.elements,
-            fill: fill_of(spec),
+            fill: spec.nulls().written(),
             is_validity: false,
             dictionary,
         })
@@ -141,7 +141,7 @@ impl KernelSource {
             scale: spec.element().scaled().map_or(0, |(_, scale)| scale),
             levels: leaf.own_levels()?,
             elements: leaf.elements,
-            fill: fill_of(spec),
+            fill: spec.nulls().written(),
             is_validity: false,
             dictionary: None,
         })
@@ -290,20 +290,6 @@ impl KernelSource {
             [BitmapLevel { start, first_bit, repeat: 1, group: 1, .. }] => Some(bits(*start, *first_bit)),
             _ => None,
         }
-    }
-}
-
-/// Returns what a kernel writes for nulls; `None` if these are refused.
-fn fill_of(spec: &Spec) -> Option<[u8; 16]> {
-    match spec.nulls() {
-        Nulls::Filled(pattern) => {
-            let mut fill = [0; 16];
-            fill.iter_mut().zip(pattern.bytes()).for_each(|(byte, from)| *byte = *from);
-            Some(fill)
-        }
-        // As in a copy of host memory.
-        Nulls::Kept => Some([0; 16]),
-        Nulls::Refused => None,
     }
 }
 

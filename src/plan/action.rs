@@ -5,7 +5,7 @@ use std::fmt;
 use super::transfer_step::TransferStep;
 use crate::dtype::DType;
 use crate::error::Counted;
-use crate::spec::{Element, MemoryOrder, Spec, encoding};
+use crate::spec::{Element, MemoryOrder, PRIVATE, Spec, UNPACKED, casting, encoding};
 
 /// Something that a conversion does, and why it cannot be a view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,9 +101,9 @@ impl fmt::Display for Action {
         match self {
             Self::Decode => f.write_str("decoded"),
             Self::Encode { categories } => f.write_str(&encoding(*categories)),
-            Self::Unpack | Self::UnpackValidity => f.write_str("bits unpacked to bytes"),
+            Self::Unpack | Self::UnpackValidity => f.write_str(UNPACKED),
             Self::Normalise => f.write_str("bytes above 1 set to 1"),
-            Self::Cast { from, to } => write!(f, "cast from {from} to {to}"),
+            Self::Cast { from, to } => f.write_str(&casting(from, to)),
             Self::Fill { nulls, is_counted: false } => write!(f, "at most {nulls} nulls filled"),
             Self::Fill { nulls, .. } => write!(f, "{nulls} null{} filled", if *nulls == 1 { "" } else { "s" }),
             Self::JoinRows => write!(f, "rows joined into one Arrow batch"),
@@ -121,7 +121,7 @@ impl fmt::Display for Action {
             Self::EmptyNullRows => f.write_str("null rows made empty"),
             Self::Pad { length: Some(length) } => write!(f, "rows padded to {}", Counted(*length, "element")),
             Self::Pad { length: None } => f.write_str("rows padded to the length of the longest one"),
-            Self::Private => f.write_str("memory of its own asked for"),
+            Self::Private => f.write_str(PRIVATE),
             Self::WriteOutput => f.write_str("written to out"),
             Self::Transfer(step) => step.fmt(f),
         }

@@ -22,7 +22,7 @@ use crate::copy_log::{self, Copied};
 use crate::error::{Error, Result};
 use crate::matrix::{ColumnOptions, matrix_to_arrow};
 use crate::plan::refused_copy;
-use crate::spec::{CopyMode, FixedShapeTensor, row_major_strides};
+use crate::spec::{CopyMode, FixedShapeTensor, casting, row_major_strides};
 use crate::tensor::Tensor;
 
 /// Returns the chunks of a column as the chunks of a series of the field's name, over the same memory if polars has the type. Strings
@@ -145,7 +145,7 @@ fn read(array: &DeviceArray, target: &FieldRef, shape: Option<&[i64]>, copy: Cop
     let is_cast = !same_layout(own, wanted) && !counts_in(own, wanted);
     let mapped = has_codes(wanted);
     if (is_cast || mapped) && copy == CopyMode::Never {
-        let why = if is_cast { format!("cast from {own} to {wanted}") } else { "polars maps categories itself".into() };
+        let why = if is_cast { casting(own, wanted) } else { "polars maps categories itself".into() };
         return Err(refused_copy(&why));
     }
     if mapped {

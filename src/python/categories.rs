@@ -26,6 +26,11 @@ pub(super) struct CategoryKeywords<'a, 'py> {
 }
 
 impl CategoryKeywords<'_, '_> {
+    pub(super) fn are_defaults(&self) -> bool {
+        let Self { categories, unknown } = self;
+        categories.is_none() && unknown.is_none()
+    }
+
     /// Sets what these keywords ask for.
     ///
     /// # Errors

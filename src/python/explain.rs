@@ -66,13 +66,14 @@ pub(super) fn explain(
             "explain reports one call at a time: pass pad= for to_ragged(pad=), validity=True for validity, or out= for to_tensor(out=)",
         ));
     }
-    let of_values = [dtype, nulls, decimal, dictionary, unit, categories, unknown];
-    if validity && (of_values.iter().any(Option::is_some) || copy.is_some() || writable.is_some()) {
+    let elements = ElementKeywords { dtype, nulls, decimal, dictionary, unit, length };
+    let codes = CategoryKeywords { categories, unknown };
+    let is_of_values = !ElementKeywords { length: None, ..elements }.are_defaults() || !codes.are_defaults();
+    if validity && (is_of_values || copy.is_some() || writable.is_some()) {
         return Err(PyValueError::new_err("validity depends on columns, order, length and device alone"));
     }
-    let mut conversion =
-        ElementKeywords { dtype, nulls, decimal, dictionary, unit, length }.conversion(copy, writable)?;
-    CategoryKeywords { categories, unknown }.read_into(&mut conversion)?;
+    let mut conversion = elements.conversion(copy, writable)?;
+    codes.read_into(&mut conversion)?;
     if let (true, Some(columns)) = (validity || out.is_some(), &columns) {
         columns.require_names()?;
     }

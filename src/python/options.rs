@@ -107,7 +107,7 @@ pub(super) struct ElementKeywords<'a, 'py> {
 }
 
 impl ElementKeywords<'_, '_> {
-    fn are_defaults(&self) -> bool {
+    pub(super) fn are_defaults(&self) -> bool {
         let Self { dtype, nulls, decimal, dictionary, unit, length } = self;
         [dtype, nulls, decimal, dictionary, unit, length].into_iter().all(|keyword| keyword.is_none())
     }

@@ -228,7 +228,7 @@ impl DevicePadded {
         }
         // Without `truncate`, rows that are too long were refused, so the side does not matter.
         let (side, truncate) = (self.pad.side, self.pad.truncate.unwrap_or(Side::Right));
-        let padding = Padding { spec, length, value: self.padding.bytes(), side, truncate };
+        let padding = Padding { spec, length, value: self.padding, side, truncate };
         let Padded { mut values, mask, decoded } = pad(readiness, sources, padding)?;
         let (casts, mut numbers) = (Casts::default(), fallible::with_room(decoded.len())?);
         for (number, check) in decoded {

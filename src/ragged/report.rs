@@ -16,8 +16,8 @@ use crate::error::Result;
 use crate::kernels::{has_kernel, is_checked};
 use crate::plan::{Action, needs_copy};
 use crate::spec::{
-    CopyMode, DICTIONARIES, NULLS, NullPolicy, Options, Pad, PossibleStep, Spec, Undecided, VariableShape, may_be_null,
-    unless_one_chunk,
+    CopyMode, DICTIONARIES, NULLS, NullPolicy, Options, PRIVATE, Pad, PossibleStep, Spec, Undecided, VariableShape,
+    may_be_null, unless_one_chunk,
 };
 
 /// Whether a type has a ragged form.
@@ -183,7 +183,7 @@ fn possible_steps(part: &str, level: &Field, spec: &Spec, options: &Options, in_
         _ => Vec::new(),
     };
     if part == "values" && is_gathered {
-        steps.retain(|step| step.only_if.is_none() && step.text != Action::Private.to_string());
+        steps.retain(|step| step.only_if.is_none() && step.text != PRIVATE);
         steps.insert(0, certain(Action::GatherViews));
         return steps;
     }

@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::ffi::dlpack::DLDeviceType;
 use crate::kernels::moved;
 use crate::plan::{Action, needs_copy, refused_copy};
-use crate::spec::{CopyMode, VariableShape, is_text};
+use crate::spec::{CopyMode, PRIVATE, VariableShape, casting, is_text};
 use crate::stream_order::Readiness;
 use crate::tensor::{Native, Owner, Tensor};
 use crate::transfer::Transfer;
@@ -60,7 +60,7 @@ impl Ragged {
         };
         let (from, to) = (array.field().data_type(), requested.data_type());
         if copy == CopyMode::Never && !same_layout(from, to) {
-            return Err(refused_copy(&format!("cast from {from} to {to}")));
+            return Err(refused_copy(&casting(from, to)));
         }
         request_field(&array, requested)
     }
@@ -275,7 +275,7 @@ impl Owners {
     /// Where a tensor's elements start, next to each other; a copy of them if one is asked for or needed.
     fn start(&mut self, tensor: &Tensor, copy: CopyMode) -> Result<*const u8> {
         let why = match copy {
-            CopyMode::Always => "memory of its own asked for",
+            CopyMode::Always => PRIVATE,
             _ if tensor.is_row_major() && tensor.is_aligned() => "",
             CopyMode::Never => return Err(refused_copy("strided elements gathered")),
             CopyMode::IfNeeded => "strided elements gathered",

@@ -10,7 +10,7 @@ use super::nulls::Nulls;
 use super::options::Options;
 #[cfg(feature = "python")]
 use super::possible::Undecided;
-use super::possible::{ABOVE_1, APART, PossibleStep};
+use super::possible::{ABOVE_1, APART, NULLS, PRIVATE, PossibleStep, UNPACKED, casting};
 use super::value::{self, Element, Value, has_codes};
 use super::{CopyMode, NullPolicy};
 use crate::categories::Categories;
@@ -282,25 +282,25 @@ impl Spec {
             step(decoding, None);
         }
         match self.element {
-            Element::Bits => step("bits unpacked to bytes".to_owned(), None),
+            Element::Bits => step(UNPACKED.to_owned(), None),
             Element::Bool8 => step("bytes above 1 set to 1, if there are any".to_owned(), Some(ABOVE_1)),
             _ => {}
         }
         if self.is_cast() {
-            step(format!("cast from {} to {}", self.element, self.dtype), None);
+            step(casting(self.element, self.dtype), None);
         }
         if options.copy == CopyMode::Always || options.writable {
             match &self.decoded {
-                None => step("memory of its own asked for".to_owned(), None),
+                None => step(PRIVATE.to_owned(), None),
                 // What is decoded is memory of its own already.
                 Some(_) if self.is_of_lists() => {
-                    step("memory of its own asked for, if the lists follow each other".to_owned(), None);
+                    step(format!("{PRIVATE}, if the lists follow each other"), None);
                 }
                 Some(_) => {}
             }
         }
         if matches!(self.nulls, Nulls::Filled(_)) {
-            step("nulls filled, if there are any".to_owned(), Some("values are null"));
+            step("nulls filled, if there are any".to_owned(), Some(NULLS));
         }
         steps
     }

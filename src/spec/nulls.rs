@@ -73,6 +73,12 @@ impl Pattern {
         self.bytes.get(..usize::from(self.len)).unwrap_or(&self.bytes)
     }
 
+    /// The bytes, and zeros behind them.
+    #[must_use]
+    pub(crate) fn padded(&self) -> [u8; 16] {
+        self.bytes
+    }
+
     fn new<const N: usize>(value: [u8; N]) -> Option<Self> {
         let mut bytes = [0; 16];
         bytes.get_mut(..N)?.copy_from_slice(&value);
@@ -199,6 +205,16 @@ impl Nulls {
             NullPolicy::Nan => Self::Filled(Pattern::nan(dtype)?),
             NullPolicy::Fill(value) => Self::Filled(Pattern::of(value, dtype)?),
         })
+    }
+
+    /// Returns what a copy has in the slots of nulls, and zeros behind it; `None` if nulls are refused.
+    #[must_use]
+    pub(crate) fn written(self) -> Option<[u8; 16]> {
+        match self {
+            Self::Filled(pattern) => Some(pattern.padded()),
+            Self::Kept => Some([0; 16]),
+            Self::Refused => None,
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! The steps that a type alone may lead to, and what data has to hold for them.
 
+use std::fmt;
+
 use arrow_schema::{DataType, Field};
 
 use super::CopyMode;
@@ -21,6 +23,14 @@ pub(crate) const NULLS: &str = "values are null";
 pub(crate) const ABOVE_1: &str = "bytes are above 1";
 pub(crate) const APART: &str = "lists do not follow each other";
 pub(crate) const DICTIONARIES: &str = "chunks have different dictionaries";
+/// Steps that a plan has too, by the same words.
+pub(crate) const UNPACKED: &str = "bits unpacked to bytes";
+pub(crate) const PRIVATE: &str = "memory of its own asked for";
+
+/// Returns the step that casts values.
+pub(crate) fn casting(from: impl fmt::Display, to: impl fmt::Display) -> String {
+    format!("cast from {from} to {to}")
+}
 
 /// Adds, in front of these steps, the step that several chunks need, unless a step is certain anyway.
 pub(crate) fn unless_one_chunk(mut steps: Vec<PossibleStep>) -> Vec<PossibleStep> {
@@ -66,7 +76,7 @@ impl Undecided {
 /// As [`Undecided::new`].
 #[cfg(feature = "python")]
 pub(crate) fn refuse_validity(copy: CopyMode) -> Result<()> {
-    let unpacked = PossibleStep { text: "bits unpacked to bytes".to_owned(), only_if: None };
+    let unpacked = PossibleStep { text: UNPACKED.to_owned(), only_if: None };
     Undecided::new(&[unpacked], copy).map(drop)
 }
 
