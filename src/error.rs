@@ -204,6 +204,12 @@ impl Error {
         self.0.row
     }
 
+    /// Returns whether data and options alone cause the error, and not what else happens while they are converted.
+    pub(crate) fn is_of_data(&self) -> bool {
+        use ErrorKind::{Device, Internal, Interrupted, Memory, Producer};
+        !matches!(self.0.kind, Device | Internal | Interrupted | Memory | Producer)
+    }
+
     /// Returns the number of the shard, counted from 0 in the order given, if the error belongs to one of several. The
     /// reason begins with it.
     #[must_use]

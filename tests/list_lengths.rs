@@ -7,13 +7,14 @@ mod support;
 use std::sync::Arc;
 
 use arrow_array::{
-    Array, ArrayRef, FixedSizeListArray, Int32Array, ListArray, ListViewArray, RecordBatch, RunArray, StringArray,
+    Array, ArrayRef, DictionaryArray, FixedSizeListArray, Int32Array, ListArray, ListViewArray, RecordBatch, RunArray,
+    StringArray, types::Int32Type,
 };
 use arrow_buffer::{NullBuffer, OffsetBuffer};
 use arrow_dlpack::ffi::dlpack::DLDeviceType;
 use arrow_dlpack::{
-    Chunks, Conversion, CopyLog, Device, DeviceArray, DeviceArrayStream, Group, NullPolicy, Report, Scalar, Selection,
-    Tensor,
+    Chunks, Conversion, CopyLog, DType, Device, DeviceArray, DeviceArrayStream, Group, MemoryOrder, NullPolicy, Report,
+    Scalar, Selection, Tensor,
 };
 use arrow_schema::{Field, FieldRef};
 use support::arrow::{field, shared};
@@ -160,12 +161,31 @@ fn a_list_of_another_length_in_a_stream_is_named_by_its_row_in_the_stream() {
     });
     let field = rows[0].field().clone();
     let only_validity = Group::column("a").validity("valid");
-    for group in [Group::column("a"), only_validity] {
-        let conversion = fills().select(Selection::Named(vec![("x".to_owned(), group)]));
+    let matrices = [MemoryOrder::C, MemoryOrder::F].map(|order| (Group::matrix(["a"]), order));
+    let columns = [Group::column("a"), only_validity].map(|group| (group, MemoryOrder::C));
+    for (group, order) in columns.into_iter().chain(matrices) {
+        let conversion = fills().select(Selection::Named(vec![("x".to_owned(), group)])).memory_order(order);
         let whole = conversion.to_tensors(Chunks::new(&field, &rows)).unwrap_err().to_string();
         let mut stream = DeviceArrayStream::new(field.clone(), DLDeviceType::CPU, rows.clone().into_iter().map(Ok));
         let streamed = conversion.read_tensors(&mut stream).unwrap_err().to_string();
         assert_eq!(streamed, whole);
         assert!(whole.contains("row 4"), "{whole}");
     }
+}
+
+#[test]
+fn lists_that_are_all_null_need_no_item() {
+    let empty: ArrayRef = Arc::new(DictionaryArray::<Int32Type>::new(
+        Int32Array::from(Vec::<i32>::new()),
+        Arc::new(Int32Array::from(Vec::<i32>::new())),
+    ));
+    let filled: ArrayRef =
+        Arc::new(DictionaryArray::<Int32Type>::new(vec![0, 0].into(), Arc::new(Int32Array::from(vec![7]))));
+    let values = || fills().dtype(DType::Int32);
+    let nothing = imported(&empty_nulls(&empty, &[false, false]));
+    assert_eq!(numbers(&values().to_tensor(&nothing).unwrap()), [-1; 4]);
+    let something = imported(&empty_nulls(&filled, &[true, false]));
+    let chunks = [nothing, something];
+    let whole = values().to_tensor(Chunks::new(&chunks[0].field().clone(), &chunks)).unwrap();
+    assert_eq!(numbers(&whole), [-1, -1, -1, -1, 7, 7, -1, -1]);
 }

@@ -87,7 +87,10 @@ fn items<T: ArrowNativeType>(
     match decode {
         None => repeated(values, &items),
         Some(decode) if is_dense => decode(&values.slice(first, count)),
-        Some(decode) if has_rows_of_one_size(values.data_type()) => decode(&repeated(values, &items)?),
+        // Of lists that are all null, no item may be there to decode.
+        Some(decode) if used.is_some() && has_rows_of_one_size(values.data_type()) => {
+            decode(&repeated(values, &items)?)
+        }
         Some(decode) => {
             // Not the items that no list shows: there may be very many of them.
             let used = used.unwrap_or(0..0);

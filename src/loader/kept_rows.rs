@@ -173,7 +173,7 @@ impl VariedGroups {
             };
             match folded {
                 // Another row of the batch may have to tell why this one cannot be converted.
-                Err(error) if error.kind() != ErrorKind::Memory => Ok(fold(hash, NO_VALUE)),
+                Err(error) if error.is_of_data() => Ok(fold(hash, NO_VALUE)),
                 folded => folded,
             }
         })

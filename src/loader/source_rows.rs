@@ -60,6 +60,8 @@ struct CurrentArray {
     array: DeviceArray,
     /// Made when rows are taken, so that skipped rows are not read.
     chunk: Option<GroupChunk>,
+    /// Whether a row cannot be read, so that the rows of each batch are read by themselves: that row may be of another batch, or rank.
+    is_read_by_batch: bool,
     /// What sampled rows of an array in host memory that are skipped are hashed by, read once for all of them.
     skipped: Option<Arc<KeptArray>>,
     /// The rows of it that were passed, and the shard's number of its first row.
@@ -287,7 +289,8 @@ impl SourceRows {
             // Another rank may have to tell an error of this row, at its own batch.
             let hash = match pack_row(current, at..at + 1, groups, &mut self.scratch) {
                 Ok(()) => self.scratch.row_hash(0, groups.varied())?,
-                Err(_) => 0,
+                Err(error) if error.is_of_data() => 0,
+                Err(error) => return Err(self.shards.name(error, open.part.shard)),
             };
             self.scratch.truncate(0);
             let added = open.hashes.add(hash, |hash| groups.fold_dictionaries(hash));
@@ -320,7 +323,23 @@ impl SourceRows {
 
 impl CurrentArray {
     fn new(array: DeviceArray, first: usize) -> Self {
-        Self { array, chunk: None, skipped: None, used: 0, first }
+        Self { array, chunk: None, is_read_by_batch: false, skipped: None, used: 0, first }
+    }
+
+    /// Prepares all rows to be taken, unless one of them cannot be read.
+    fn read(&mut self, shard: usize, groups: &mut Groups) -> Result<()> {
+        if self.chunk.is_some() || self.is_read_by_batch {
+            return Ok(());
+        }
+        if !self.array.device().is_cpu() {
+            self.array = on_host(&self.array, groups.threads())?;
+        }
+        match groups.chunk(&self.array, shard, self.first) {
+            Ok(chunk) => self.chunk = Some(chunk),
+            Err(error) if error.row().is_some() => self.is_read_by_batch = true,
+            Err(error) => return Err(error),
+        }
+        Ok(())
     }
 }
 
@@ -333,18 +352,18 @@ impl OpenPart {
     /// Appends rows of the current array to the slot.
     fn take(&mut self, rows: usize, groups: &mut Groups, slot: &mut Slot) -> Result<()> {
         let Some(current) = self.current.as_mut() else { return Ok(()) };
-        let chunk = match &mut current.chunk {
-            Some(chunk) => chunk,
-            none => {
-                if !current.array.device().is_cpu() {
-                    current.array = on_host(&current.array, groups.threads())?;
-                }
-                none.insert(groups.chunk(&current.array, self.part.shard, current.first)?)
-            }
-        };
+        current.read(self.part.shard, groups)?;
         slot.reserve(rows)?;
         let first = slot.rows();
-        groups.append(chunk, &(current.used..current.used + rows), current.first, slot)?;
+        let taken = current.used..current.used + rows;
+        match &current.chunk {
+            Some(chunk) => groups.append(chunk, &taken, current.first, slot)?,
+            None => {
+                let first = current.first.saturating_add(taken.start);
+                let chunk = groups.chunk(&current.array.clipped(&taken), self.part.shard, first);
+                groups.append(&chunk.map_err(|error| error.behind(first))?, &(0..rows), first, slot)?;
+            }
+        }
         while self.hashes.next_row() - self.row < rows {
             let hash = slot.row_hash(first + self.hashes.next_row() - self.row, groups.varied())?;
             self.hashes.add(hash, |hash| groups.fold_dictionaries(hash))?;

@@ -30,7 +30,13 @@ pub(crate) fn decode_chunks(
         let rows = DeviceArray::rows_of(chunks);
         Plan::matrix(spec, MatrixData { rows, chunks: 1, ..MatrixData::default() }, options)?;
     }
-    chunks.iter().map(|chunk| MatrixChunk::on_any_device(spec, chunk)).collect()
+    let mut before = 0_usize;
+    let decode = |chunk: &DeviceArray| {
+        let decoded = MatrixChunk::on_any_device(spec, chunk).map_err(|error| error.behind(before));
+        before = before.saturating_add(chunk.len());
+        decoded
+    };
+    chunks.iter().map(decode).collect()
 }
 
 /// Refuses the null or the value in the lowest row that a conversion of chunks in host memory would refuse.

@@ -265,7 +265,13 @@ impl One<'_> {
 
     fn append_matrix(&mut self, spec: &MatrixSpec, arrays: &[DeviceArray], options: &MatrixOptions) -> Result<()> {
         let threads = options.threads.map(NonZero::get);
-        let chunks = arrays.iter().map(|array| MatrixChunk::new(spec, array)).collect::<Result<Vec<_>>>()?;
+        let mut before = 0_usize;
+        let decode = |array: &DeviceArray| {
+            let decoded = MatrixChunk::new(spec, array).map_err(|error| error.behind(before));
+            before = before.saturating_add(array.len());
+            decoded
+        };
+        let chunks = arrays.iter().map(decode).collect::<Result<Vec<_>>>()?;
         let (mut columns, mut row) = (fallible::with_room(chunks.len())?, 0_usize);
         for chunk in &chunks {
             columns.push(chunk.columns(spec, &(0..chunk.rows())).map_err(|error| error.behind(row))?);

@@ -5,7 +5,7 @@ use crate::dtype::{DType, Kind};
 use crate::error::{Error, ErrorKind, Remedy, Result};
 
 /// A fill value, before the dtype is known.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Scalar {
     /// True or false; 1 or 0 in a number.
@@ -16,6 +16,20 @@ pub enum Scalar {
     Float(f64),
     /// A number between two doubles, as the nearest of them. It is no integer.
     Rounded(f64),
+}
+
+/// Equal values are written as equal bytes: 0.0 and -0.0 are different ones, and a NaN is equal to itself.
+impl PartialEq for Scalar {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Bool(one), Self::Bool(two)) => one == two,
+            (Self::Int(one), Self::Int(two)) => one == two,
+            (Self::Float(one), Self::Float(two)) | (Self::Rounded(one), Self::Rounded(two)) => {
+                one.to_bits() == two.to_bits()
+            }
+            _ => false,
+        }
+    }
 }
 
 impl From<bool> for Scalar {

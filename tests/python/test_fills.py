@@ -42,6 +42,14 @@ class TestFloats:
             expected = read(data)[0]
             assert filled(fill, dtype).tobytes() == expected.tobytes(), fill
 
+    @pytest.mark.parametrize("first", [0.0, -0.0])
+    def test_a_zero_keeps_its_sign_after_one_of_the_other_sign(self, first: float):
+        batch = pa.record_batch({"a": pa.array([1.0, None]), "b": pa.array([1.0, 2.0])})
+        for fill in [first, -first, first]:
+            made, out = ad.to_tensor(batch, nulls=fill, xp=np), np.empty((2, 2))
+            ad.to_tensor(batch, nulls=fill, out=out)
+            assert np.signbit(made[1, 0]) == np.signbit(out[1, 0]) == np.signbit(fill)
+
     @pytest.mark.parametrize("dtype", [*FLOATS, "bfloat16"])
     @pytest.mark.parametrize("fill", [2**53 + 1, 2**24 + 1, -(2**60) - 1, 2049, 2**63 + 2**39 + 1])
     def test_an_integer_is_rounded_once(self, fill: int, dtype: str):

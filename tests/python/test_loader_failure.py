@@ -102,6 +102,23 @@ class TestErrors:
             next(iterator)
         assert (caught.value.column, caught.value.row) == ("row", 128)
 
+    @PREFETCH
+    @pytest.mark.parametrize("chunk", [60, 10])
+    @pytest.mark.parametrize("columns", [None, {"x": ad.group(["emb", "row"])}, {"x": ad.group(["emb"], validity="v")}])
+    def test_a_list_of_another_length_is_that_of_its_batch(self, columns: Any, chunk: int, prefetch: int):
+        lists = pa.array([*([[1, 2]] * 50), [1], *([[1, 2]] * 9)], pa.list_(pa.int64()))
+        table = pa.table({"emb": lists, "row": range(60)})
+        chunks = [batch for at in range(0, 60, chunk) for batch in table.slice(at, chunk).to_batches()]
+        options = {"columns": columns or ["emb"], "batch_size": 4, "length": {"emb": 2}, "prefetch": prefetch}
+        iterator = iter(ad.Loader(pa.Table.from_batches(chunks), **options))
+        for _ in range(12):
+            next(iterator)
+        with pytest.raises(ad.ConversionError, match="row 50: the list has 1 element"):
+            next(iterator)
+        # Rank 1 of 2 has no row of it.
+        other = ad.Loader(pa.Table.from_batches(chunks), rank=1, world_size=2, **options)
+        assert len(list(other)) == 7
+
     def test_rows_of_other_ranks_are_not_looked_at(self):
         table = pa.table({"row": [0, 1, None, 3, 4, 5, 6, 7]})
         first = ad.Loader(table, batch_size=2, rank=0, world_size=2)
