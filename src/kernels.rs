@@ -36,7 +36,7 @@ use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::dlpack::DLDeviceType;
 use crate::spec::Dims;
-use crate::stream_order::{self, Readiness, Wait, allocate};
+use crate::stream_order::{self, Readiness, Wait, allocate, allocate_scratch};
 use crate::tensor::{Owner, Tensor, TensorParts};
 use crate::transfer::{OwnBuffer, PinnedOwner, device_address, host_address, numbers_by, require_free, written};
 
@@ -117,11 +117,13 @@ pub(crate) fn pack_into(
     let span = &target.span;
     current.check_memory(span.start, span.len(), target.readiness.device())?;
     let start = device_address(span.start)?;
+    target.readiness.require_own_event()?;
     target.readiness.wait_in(&current, stream, Wait::OutputFree)?;
+    target.readiness.wait_for_uses_in(&current, stream, Wait::OutputRead)?;
     let made = match target.layout {
         TargetLayout::Matrix(layout) => run(&current, readiness, chunks, shape, (start, layout), stream),
         TargetLayout::Rows { width, stride } => {
-            let dense = allocate(&current, bytes.max(1), stream)?;
+            let dense = allocate_scratch(&current, bytes.max(1), stream)?;
             let from = (dense.start(), shape.dtype.itemsize() as u64);
             run(&current, readiness, chunks, shape, (dense.start(), shape.dense()), stream).and_then(|check| {
                 let rows = (shape.rows as u64).checked_div(width).unwrap_or(0);
@@ -178,7 +180,7 @@ fn run(
 ) -> Result<Option<Check>> {
     let tables = Tables::of(chunks, shape)?;
     // When dropped, it is freed behind the work that the stream has by then.
-    let scratch = stream_order::allocate_scratch(current, tables.bytes, stream)?;
+    let scratch = allocate_scratch(current, tables.bytes, stream)?;
     readiness.wait_in(current, stream, Wait::KernelSource)?;
     let started = start(current, chunks, shape, out, (&tables, scratch.start()), stream);
     // Also after an error, because started work reads the columns.

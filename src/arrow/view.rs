@@ -325,7 +325,8 @@ impl<'a> Leaf<'a> {
     /// gathered.
     pub(crate) fn bitmaps(&self, are_gathered: bool) -> impl Iterator<Item = BitRange> {
         let levels = self.validity.iter().filter(|level| level.repeat > 0 && self.elements > 0);
-        levels.map(ValidityBits::range).chain(self.dictionary_bitmap().filter(|_| !are_gathered))
+        let of_values = self.dictionary_bitmap().filter(|_| !are_gathered && self.elements > 0);
+        levels.map(ValidityBits::range).chain(of_values)
     }
 
     /// Returns the bitmap of the dictionary, if only that tells whether codes stand for nulls.
@@ -352,7 +353,7 @@ impl<'a> Leaf<'a> {
         if let Some((DataType::Null, _)) = self.innermost {
             return Mask::of_nulls(self.elements);
         }
-        if !are_gathered {
+        if !are_gathered && self.elements > 0 {
             self.refuse_null_values(&mut read)?;
         }
         Mask::combine_read(&self.validity, self.elements, read)

@@ -82,7 +82,7 @@ impl MatrixColumns<'_> {
             let as_stored = matches!(spec.element(), Element::Values(_) | Element::Pairs(_) | Element::Bool8);
             let may_be_null = match chunk.array.readiness() {
                 None => chunk.mask.is_some(),
-                Some(_) => chunk.leaf.known_nulls() != Some(0),
+                Some(_) => chunk.leaf.chunk_on_device(spec).nulls != 0,
             };
             let fills = may_be_null && matches!(spec.nulls(), Nulls::Filled(_));
             as_stored && !spec.is_cast() && !fills

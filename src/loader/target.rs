@@ -126,9 +126,10 @@ impl BatchTarget {
     /// # Errors
     /// If an allocation or the driver fails.
     pub(super) fn varied(&self, made: Converted) -> Result<Converted> {
-        let Self::Cuda(OnCuda { device, memory, .. }) = self else { return Ok(made) };
+        let Self::Cuda(OnCuda { device, copies, memory, .. }) = self else { return Ok(made) };
         let _memory = allocate_from(memory.clone());
-        let there = Destination::new(Some(*device), CopyMode::IfNeeded);
+        let stream = copies.as_ref().map(|copies| copies.stream.stream());
+        let there = Destination::new(Some(*device), CopyMode::IfNeeded).on_stream(stream);
         Ok(match made {
             Converted::Tensor(tensor) => there.tensor(tensor)?.into(),
             Converted::Ragged(rows) => {

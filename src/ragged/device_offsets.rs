@@ -74,7 +74,7 @@ impl<'a> DeviceLevel<'a> {
     /// What the host waits for to make the offsets.
     fn waits(&self) -> impl Iterator<Item = &'static str> {
         let has_ends = self.lengths.is_none() && !self.array.is_empty();
-        let has_nulls = has_ends && self.has_bitmap && self.options.nulls == NullPolicy::Error;
+        let has_nulls = !self.array.is_empty() && self.has_bitmap && self.options.nulls == NullPolicy::Error;
         let ends = has_ends.then_some(ENDS_READ);
         ends.into_iter().chain(has_nulls.then_some("the bitmap of null rows is read"))
     }

@@ -153,6 +153,9 @@ impl DevicePadded {
             if let Some(rows) = part.shape.first_mut() {
                 *rows = i64::try_from(self.rows).ok();
             }
+            if self.rows == 0 {
+                part.waits.clear();
+            }
             part.error = self.refused.clone().map(|error| error.in_column(self.field.name()));
         }
         Ok(parts)

@@ -68,7 +68,8 @@ impl Behind {
         if self.needs_legacy && !Wait::ReleaseBehindLegacy.is_skipped() {
             return Some(Awaited::Capture(self.ordinal()));
         }
-        self.event().map(|event| Awaited::Stream(self.ordinal(), event.stream()))
+        // The last use may be on another device than the memory, as after a copy between devices.
+        self.event().map(|event| Awaited::Stream(event.device().ordinal(), event.stream()))
     }
 
     /// Returns the event that is waited for next.
@@ -120,8 +121,11 @@ impl Behind {
             return Ok(false);
         }
         let event = Event::record(current, Stream::LEGACY)?;
-        // The new event comes after these, because nobody destroys that stream.
-        self.events.retain(|earlier| earlier.stream() != Stream::LEGACY);
+        // The new event comes after these, because nobody destroys that stream. Each device has one, by the same number.
+        let is_before = |earlier: &Event| {
+            earlier.stream() == Stream::LEGACY && earlier.device().ordinal() == current.device().ordinal()
+        };
+        self.events.retain(|earlier| !is_before(earlier));
         self.events.push(Arc::new(event));
         self.needs_legacy = false;
         Ok(true)

@@ -176,14 +176,36 @@ impl Readiness {
     /// # Errors
     /// If the event is another library's, or the driver fails.
     pub(crate) fn written_again(&self, current: &Current, stream: Stream, wait: Wait) -> Result<()> {
-        match self.0.ready.get() {
+        self.require_own_event()?;
+        match (self.0.ready.get(), self.0.parts.as_slice()) {
             _ if wait.is_skipped() => Ok(()),
-            None => self.written_behind(current, stream, wait),
+            // The same memory under another device's name: whoever knows it by its first name waits, too.
+            (ready, [memory]) => {
+                memory.written_again(current, stream, wait)?;
+                if ready.is_none() {
+                    let event = Ready::Foreign(memory.exported_event().cast_const().cast());
+                    self.0.ready.set(event).map_err(|_| Error::internal("the memory is ordered already"))?;
+                }
+                Ok(())
+            }
+            (None, _) => self.written_behind(current, stream, wait),
             // Holders of its handle, such as an array with it as `sync_event`, wait for the later work from now on.
-            Some(Ready::Own(event)) => Ok(event.record_again(current, stream)?),
-            Some(Ready::Foreign(_)) => {
+            (Some(Ready::Own(event)), _) => Ok(event.record_again(current, stream)?),
+            (Some(Ready::Foreign(_)), _) => Err(Error::internal("another library's event was let through")),
+        }
+    }
+
+    /// Refuses memory whose event is another library's, before it is written.
+    ///
+    /// # Errors
+    /// If it is.
+    pub(crate) fn require_own_event(&self) -> Result<()> {
+        match (self.0.ready.get(), self.0.parts.as_slice()) {
+            (_, [memory]) => memory.require_own_event(),
+            (Some(Ready::Foreign(_)), _) => {
                 Err(Error::argument("memory whose event is another library's cannot be written"))
             }
+            _ => Ok(()),
         }
     }
 

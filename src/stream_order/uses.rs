@@ -5,9 +5,10 @@ use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
 
+use super::capture::captured_with;
 use super::{Readiness, Use, Wait, enter, settle};
 use crate::cuda::{Current, Event, Stream};
-use crate::error::Result;
+use crate::error::{Remedy, Result};
 
 /// The most streams that each use of memory finds busy: behind a device that is late, more questions would find nothing more.
 const MOST_BUSY: usize = 4;
@@ -63,6 +64,34 @@ impl Readiness {
         // Another thread's per-thread default stream has the same number.
         let again = (stream != Stream::PER_THREAD).then_some(stream);
         self.record_use(&current, stream, again, wait)
+    }
+
+    /// Makes `stream`, of the current context, wait for the uses of the memory that are known, before it writes the memory again.
+    ///
+    /// # Errors
+    /// If the driver fails, or the stream is being captured while a use is under way.
+    pub(crate) fn wait_for_uses_in(&self, current: &Current, stream: Stream, wait: Wait) -> Result<()> {
+        if wait.is_skipped() {
+            return Ok(());
+        }
+        let uses = self.0.uses.lock().unwrap_or_else(PoisonError::into_inner);
+        for event in uses.iter().filter_map(|used| used.event.as_ref()).filter(|event| !event.is_known_complete()) {
+            // A stream does its work in turn; each thread has a default stream of its own by this number.
+            let is_own = event.stream() == stream && event.device().ordinal() == current.device().ordinal();
+            if is_own && stream != Stream::PER_THREAD {
+                continue;
+            }
+            if !current.is_capturing(stream)? {
+                current.stream_waits(stream, *event.handle())?;
+            } else if !event.is_complete(current)? {
+                // A wait for work outside the capture would make it invalid.
+                let why = "what reads the memory is not done";
+                let remedy = |device| Remedy::WrittenBeforeCapture { device };
+                return Err(captured_with(current, stream, why, remedy));
+            }
+        }
+        drop(uses);
+        self.0.parts.iter().try_for_each(|part| part.wait_for_uses_in(current, stream, wait))
     }
 
     fn record_captured(&self, stream: Stream, wait: Wait) {

@@ -109,6 +109,8 @@ waits! {
     OutputTaken = 50,
     /// Memory is freed behind the work on the stream of PyTorch that was the current one when its exchange table took the memory.
     ReleaseBehindLibrary = 51,
+    /// Our kernels write the caller's memory after our work that reads it.
+    OutputRead = 52,
 }
 
 impl Wait {

@@ -8,7 +8,7 @@ use super::to_device::{array_to_device, stream_to_device, tensors_to_device};
 use crate::arrow::{DeviceArray, DeviceArrayStream};
 #[cfg(feature = "python")]
 use crate::convert::copy_array_for;
-use crate::cuda::is_cuda;
+use crate::cuda::{Stream, is_cuda};
 #[cfg(feature = "python")]
 use crate::cuda::{allocate_from, memory_source};
 use crate::device::Device;
@@ -23,12 +23,19 @@ use crate::tensor::Tensor;
 pub(crate) struct Destination {
     device: Option<Device>,
     copy: CopyMode,
+    /// The stream of the copies; `None` is this thread's.
+    stream: Option<Stream>,
 }
 
 impl Destination {
     /// `None` leaves everything where it is.
     pub(crate) fn new(device: Option<Device>, copy: CopyMode) -> Self {
-        Self { device, copy }
+        Self { device, copy, stream: None }
+    }
+
+    /// The same, where this stream copies tensors; `None` is this thread's.
+    pub(crate) fn on_stream(self, stream: Option<Stream>) -> Self {
+        Self { stream, ..self }
     }
 
     /// The step that takes what is on `own` there; `None` where nothing is to be done.
@@ -90,7 +97,10 @@ impl Destination {
             target = self.plan(tensor.device())?.map(|step| step.to).or(target);
         }
         match target {
-            Some(device) => tensors_to_device(&tensors, &Transfer::to(device, &why(device))),
+            Some(device) => {
+                let why = why(device);
+                tensors_to_device(&tensors, &Transfer { stream: self.stream, ..Transfer::to(device, &why) })
+            }
             None => Ok(tensors),
         }
     }

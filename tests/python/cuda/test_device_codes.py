@@ -103,6 +103,36 @@ def test_columns_of_a_matrix(order: str, nulls: float) -> None:
         assert np.array_equal(host(made[name]), bits(expected))
 
 
+@pytest.mark.parametrize("order", ["C", "F", "A"])
+def test_a_matrix_of_one_column_is_filled_where_only_values_are_null(order: str) -> None:
+    picked = pa.array([0, 1, 0], pa.int8())
+    data = pa.StructArray.from_arrays([pa.DictionaryArray.from_arrays(picked, pa.array(["a", None]))], ["x"])
+    array = ad.from_arrow(DeviceArray(data).give())
+    same(array, data, order=order, nulls=9, dictionary="codes")
+    [matrix] = ad.explain(array, order=order, nulls=9, dictionary="codes").matrices
+    assert matrix.how == "copy"
+    # Neither a null nor a value of a dictionary decides about no rows.
+    rows = [DeviceArray(part) for part in (data[1:1], data[:1])]
+    made = ad.to_tensor(ad.from_arrow(DeviceStream(rows).give()), order=order, dictionary="codes", nulls=9)
+    assert np.array(made.to_device("cpu")).tolist() == [[0]]
+
+
+@pytest.mark.parametrize("change", [known, forget])
+def test_no_rows_of_a_dictionary_with_nulls_are_no_codes_of_it(change: Any, host_waits: Any) -> None:
+    values = pa.array(["a", None])
+    empty = pa.DictionaryArray.from_arrays(pa.array([], pa.int8()), values)
+    filled = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int8()), pa.array(["a", "b"]))
+    one = ad.from_arrow(DeviceArray(empty, change=change).give())
+    waits = host_waits()
+    assert ad.to_tensor(one).shape == (0,)
+    assert waits.ours == 0
+    parts = [DeviceArray(empty, change=change), DeviceArray(filled)]
+    assert np.array(ad.to_tensor(ad.from_arrow(DeviceStream(parts).give())).to_device("cpu")).tolist() == [0, 1]
+    named = [pa.StructArray.from_arrays([part], ["x"]) for part in (empty, filled)]
+    stream = ad.from_arrow(DeviceStream([DeviceArray(part, change=change) for part in named]).give())
+    assert np.array(ad.to_tensors(stream)["x"].to_device("cpu")).tolist() == [0, 1]
+
+
 def test_lists_of_codes() -> None:
     lists = pa.FixedSizeListArray.from_arrays(
         codes("int16", WORDS, 120, 0.2), 3, mask=pa.array([row % 7 == 0 for row in range(40)])

@@ -7,6 +7,7 @@ from typing import Any
 
 import arrow_dlpack as ad
 import driver
+import fakes
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -77,6 +78,25 @@ def test_the_results_are_those_of_the_cpu(shuffle_buffer: int, prefetch: int) ->
         assert str(found["raw"].device) == "cpu"
         assert pa.record_batch(found["raw"]).equals(pa.record_batch(wanted["raw"]))
     assert not driver.has_current_context()
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_copies_do_not_wait_for_the_default_stream(prefetch: int) -> None:
+    columns = {"ids": OPTIONS["columns"]["ids"], "text": OPTIONS["columns"]["text"]}
+    stream, gate = driver.Stream(), driver.gate(driver.LEGACY)
+    read = driver.allocate_host(110 * 8)
+    found = []
+    for batch in ad.Loader(source(), **{**OPTIONS, "columns": columns}, device="cuda", prefetch=prefetch):
+        held = fakes.cupy(batch["n"], stream.handle)
+        driver.copy_to_host(read + 8 * len(found), held.address, 8 * batch["n"].shape[0], stream.handle)
+        found += [0] * batch["n"].shape[0]
+        batch["n"].record_stream(stream)
+        held.release()
+    driver.synchronize_stream(stream.handle)
+    lengths = np.frombuffer(fakes.bytes_at(read, 880), "int64")
+    assert lengths.tolist() == [0 if row % 9 == 5 else row % 7 for row in range(ROWS)]
+    driver.open_gate(gate)
+    driver.free_host(read)
 
 
 def test_rows_that_differ_in_length_of_a_source_on_a_device() -> None:

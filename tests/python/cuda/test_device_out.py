@@ -295,6 +295,57 @@ def test_a_tensor_of_ours_is_written_again(host_waits: Any) -> None:
     held.release()
 
 
+def test_a_tensor_of_ours_is_read_before_it_is_written_again(pool: fakes.Pool, host_waits: Any) -> None:
+    """A copy of it is under way on another stream, and would come later."""
+    first, second = (ad.from_arrow(DeviceArray(pa.array(values)).give()) for values in ([1, 2, 3], [4, 5, 6]))
+    reads, writes = driver.Stream(), driver.Stream()
+    tensor = ad.to_tensor(first, copy=True)
+    driver.synchronize()
+    gate = driver.gate(reads.handle)
+    with ad.stream(reads):
+        kept = ad.from_dlpack(tensor, copy=True)
+    waits = host_waits()
+    with ad.stream(writes):
+        ad.to_tensor(second, out=tensor)
+    assert (waits.ours, waits.drivers) == (0, 0)
+    driver.open_gate(gate)
+    assert np.from_dlpack(kept.to_device("cpu")).tolist() == [1, 2, 3]
+    assert np.from_dlpack(tensor.to_device("cpu")).tolist() == [4, 5, 6]
+
+
+def test_managed_memory_is_written_under_the_name_of_a_device(pool: fakes.Pool) -> None:
+    """Whoever knows it by either name waits for what was written."""
+    data = ad.from_arrow(DeviceArray(pa.array([1, 2, 3])).give())
+    first = ad.from_arrow(DeviceArray(pa.array([7, 8, 9]), CUDA_MANAGED).give())
+    managed = ad.to_tensor(first, copy=True)
+    named = managed.to_device("cuda:0")
+    assert str(named.device) == "cuda:0"
+    ours = driver.Stream()
+    gate = driver.gate(ours.handle)
+    with ad.stream(ours):
+        ad.to_tensor(data, out=named)
+    consumers = [driver.Stream() for _ in range(2)]
+    held = [fakes.cupy(tensor, stream.handle) for tensor, stream in zip((managed, named), consumers, strict=True)]
+    driver.open_gate(gate)
+    for one, stream in zip(held, consumers, strict=True):
+        assert driver.read(one.address, 24, stream.handle) == np.array([1, 2, 3]).tobytes()
+        one.release()
+
+
+class Failing:
+    def allocate(self, nbytes: int, stream: Any) -> int:
+        raise MemoryError("nothing is asked of it")
+
+    def deallocate(self, pointer: int, nbytes: int, stream: Any) -> None: ...
+
+
+def test_an_allocator_is_for_results_alone() -> None:
+    data, base, part, expected = COLUMNS["lists apart"]
+    out = Out(base, part)
+    ad.to_tensor(DeviceArray(data).give(), out=out, nulls=0, allocator=Failing())
+    assert out.read()[0].tolist() == expected
+
+
 def test_out_is_kept_until_it_was_written(pool: fakes.Pool) -> None:
     """The target is let go of while the kernel waits: its memory would be reused at once."""
     array = ad.from_arrow(DeviceArray(pa.array([1, 2, 3, 4])).give())

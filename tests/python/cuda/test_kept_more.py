@@ -148,6 +148,23 @@ def test_results_that_nobody_has_seen(pool: fakes.Pool, result: Callable[[fakes.
     assert ad.memory_stats()[f"cuda:{ordinal}"]["waiting_blocks"] == 0
 
 
+def test_lent_memory_that_goes_to_another_device(pool: fakes.Pool) -> None:
+    """The legacy default streams of two devices have one number: the copy is on that of the other device."""
+    tensor = ad.from_dlpack(fakes.Torch(pool, VALUES, stream=driver.LEGACY))
+    fakes.cupy(tensor, driver.LEGACY).release()
+    gate = driver.gate(driver.LEGACY, 1)
+    moved = tensor.to_device("cuda:1")
+    del tensor
+    look()
+    driver.synchronize(0)
+    look()
+    assert pool.freed == 0, "it is read by the copy"
+    driver.open_gate(gate)
+    assert np.from_dlpack(moved.to_device("cpu")).tolist() == VALUES.tolist()
+    look()
+    assert pool.freed == 1
+
+
 def test_page_locked_results_that_nobody_has_seen(pool: fakes.Pool) -> None:
     """The next result of the size takes other memory while the first may be written."""
     tensors = [ad.from_dlpack(fakes.Torch(pool, VALUES + number, stream=driver.LEGACY)) for number in range(2)]
