@@ -9,6 +9,7 @@ use arrow_data::transform::MutableArrayData;
 use arrow_schema::FieldRef;
 
 use super::range_bytes::{check_offsets, range_bytes, shared_bytes, shares_memory};
+use super::shown_text::with_shown_text;
 use crate::alloc::fallible;
 use crate::arrow::DeviceArray;
 use crate::copy_log::{self, Copied};
@@ -85,7 +86,8 @@ fn join(rows: &[(&ArrayData, Range<usize>)], bytes: usize) -> Result<Option<Arra
     for (index, range) in places {
         joined.try_extend(index, range.start, range.end).map_err(|error| Error::unsupported(error.to_string()))?;
     }
-    Ok(Some(joined.freeze()))
+    // Views would keep all text of the arrays that they were taken from.
+    with_shown_text(joined.freeze()).map(Some)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use arrow_data::ArrayData;
 use arrow_schema::DataType;
 
 use super::collect::beyond_int32;
+use super::shown_text::shown_bytes;
 use crate::alloc::fallible;
 use crate::error::Result;
 
@@ -24,7 +25,9 @@ pub(super) fn range_bytes(data: &ArrayData, rows: &Range<usize>) -> usize {
         DataType::LargeUtf8 | DataType::LargeBinary => of_offsets::<i64>(data, rows, |span| span.len()),
         DataType::List(_) | DataType::Map(_, _) => of_offsets::<i32>(data, rows, children),
         DataType::LargeList(_) => of_offsets::<i64>(data, rows, children),
-        DataType::Utf8View | DataType::BinaryView => size_of::<u128>().saturating_mul(count),
+        DataType::Utf8View | DataType::BinaryView => {
+            size_of::<u128>().saturating_mul(count).saturating_add(shown_bytes(data, rows))
+        }
         DataType::FixedSizeList(_, size) => children(items(data, rows, *size)),
         // Its children are sliced with it.
         DataType::Struct(_) => children(rows.clone()),

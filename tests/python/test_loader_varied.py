@@ -315,7 +315,8 @@ def test_nothing_is_left_after_an_iteration_that_is_closed(buffer: int):
     assert not any(made() is not None for made in alive)
 
 
-def test_the_shuffle_buffer_lets_go_of_arrays_of_which_few_rows_wait():
+@pytest.mark.parametrize("kind", [pa.binary(), pa.binary_view()])
+def test_the_shuffle_buffer_lets_go_of_arrays_of_which_few_rows_wait(kind: pa.DataType):
     before = pa.total_allocated_bytes()
     peak = 0
 
@@ -325,7 +326,7 @@ def test_the_shuffle_buffer_lets_go_of_arrays_of_which_few_rows_wait():
             peak = max(peak, pa.total_allocated_bytes() - before)
             # 1 MiB each, of which a shuffle buffer of 4096 rows may hold a row for long.
             yield pa.record_batch(
-                {"x": pa.array([b"x" * 1024] * 1024), "n": np.arange(start * 1024, start * 1024 + 1024)}
+                {"x": pa.array([b"x" * 1024] * 1024, kind), "n": np.arange(start * 1024, start * 1024 + 1024)}
             )
 
     loader = ad.Loader(

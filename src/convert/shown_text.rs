@@ -1,0 +1,138 @@
+//! The text that the views of an array show: its bytes, and a copy of it alone, so that no other text is kept alive.
+
+use std::ops::Range;
+
+use arrow_buffer::Buffer;
+use arrow_data::{ArrayData, ByteView, MAX_INLINE_VIEW_LEN};
+use arrow_schema::DataType;
+
+use crate::alloc::fallible;
+use crate::error::{Error, Result};
+
+/// The most bytes of one buffer of text, whose offsets have 31 bits.
+const MOST: usize = if cfg!(any(test, miri)) { 100 } else { (1 << 31) - 1 };
+
+/// The views of an array, those of nulls as views of no text.
+fn views(data: &ArrayData) -> impl Iterator<Item = u128> {
+    let stored = data.buffers().first().map_or(&[][..], |_| data.buffer::<u128>(0));
+    let is_null = |row| data.nulls().is_some_and(|nulls| nulls.is_null(row));
+    stored.iter().take(data.len()).enumerate().map(move |(row, view)| if is_null(row) { 0 } else { *view })
+}
+
+/// The length of a text that is not in its view; 0 for one that is.
+fn outside(view: u128) -> usize {
+    let length = ByteView::from(view).length;
+    if length > MAX_INLINE_VIEW_LEN { usize::try_from(length).unwrap_or(usize::MAX) } else { 0 }
+}
+
+/// Returns the bytes of the texts of these rows that are not in their views.
+pub(super) fn shown_bytes(data: &ArrayData, rows: &Range<usize>) -> usize {
+    views(data).skip(rows.start).take(rows.len()).map(outside).fold(0, usize::saturating_add)
+}
+
+/// Returns the array with buffers of the text that its views show, of those of its children too; dictionaries keep theirs.
+///
+/// # Errors
+/// If a view shows no bytes of the array, or an allocation fails.
+pub(super) fn with_shown_text(data: ArrayData) -> Result<ArrayData> {
+    match data.data_type() {
+        DataType::Utf8View | DataType::BinaryView => gathered(&data),
+        DataType::Dictionary(_, _) => Ok(data),
+        _ if data.child_data().is_empty() => Ok(data),
+        _ => {
+            let children = data.child_data().iter().cloned().map(with_shown_text).collect::<Result<_>>()?;
+            // SAFETY: children of the same types and lengths, with the same values.
+            Ok(unsafe { data.into_builder().child_data(children).build_unchecked() })
+        }
+    }
+}
+
+fn gathered(data: &ArrayData) -> Result<ArrayData> {
+    let texts = data.buffers().get(1..).unwrap_or(&[]);
+    let mut left = shown_bytes(data, &(0..data.len()));
+    let (mut made, mut buffers) = (fallible::with_room(data.len())?, Vec::new());
+    let mut text: Vec<u8> = Vec::new();
+    for (row, view) in views(data).enumerate() {
+        let length = outside(view);
+        if length == 0 {
+            made.push(view);
+            continue;
+        }
+        let beyond = || Error::invalid("a view shows no bytes of the array").at_row(row);
+        let shown = ByteView::from(view);
+        let place = usize::try_from(shown.buffer_index).ok().zip(usize::try_from(shown.offset).ok());
+        let bytes = place.and_then(|(buffer, at)| texts.get(buffer)?.as_slice().get(at..at.checked_add(length)?));
+        if text.capacity() - text.len() < length {
+            if !text.is_empty() {
+                fallible::push(&mut buffers, Buffer::from_vec(std::mem::take(&mut text)))?;
+            }
+            text = fallible::with_room(left.min(MOST).max(length))?;
+        }
+        let offset = u32::try_from(text.len()).map_err(|_| beyond())?;
+        let buffer_index = u32::try_from(buffers.len()).map_err(|_| beyond())?;
+        text.extend_from_slice(bytes.ok_or_else(beyond)?);
+        left = left.saturating_sub(length);
+        made.push(ByteView { buffer_index, offset, ..shown }.as_u128());
+    }
+    if !text.is_empty() {
+        fallible::push(&mut buffers, Buffer::from_vec(text))?;
+    }
+    let copy = ArrayData::builder(data.data_type().clone()).len(data.len()).nulls(data.nulls().cloned());
+    let copy = copy.add_buffer(Buffer::from_vec(made)).add_buffers(buffers);
+    // SAFETY: a view for each slot of a valid array, with the text of that slot where the view says.
+    Ok(unsafe { copy.build_unchecked() })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow_array::{Array, ArrayRef, ListArray, StringViewArray, make_array};
+    use arrow_buffer::OffsetBuffer;
+    use arrow_schema::Field;
+
+    use super::*;
+
+    fn words() -> StringViewArray {
+        let word = |row: usize| match row % 4 {
+            0 => None,
+            1 => Some(format!("word {row}")),
+            _ => Some(format!("a word of more than twelve bytes, number {row}")),
+        };
+        StringViewArray::from_iter((0..40).map(word))
+    }
+
+    #[test]
+    fn the_text_that_is_shown_is_copied_and_no_other() {
+        let words = words();
+        for (from, length) in [(0, 40), (3, 20), (9, 1), (5, 0)] {
+            let rows = words.slice(from, length);
+            let made = with_shown_text(rows.to_data()).unwrap();
+            made.validate_full().unwrap();
+            let text: usize = rows.iter().flatten().map(str::len).filter(|length| *length > 12).sum();
+            assert_eq!(shown_bytes(&words.to_data(), &(from..from + length)), text);
+            let buffers: Vec<usize> = made.buffers()[1..].iter().map(Buffer::len).collect();
+            assert_eq!(buffers.iter().sum::<usize>(), text);
+            assert!(buffers.iter().all(|length| (1..=MOST).contains(length)), "{buffers:?}");
+            assert_eq!(StringViewArray::from(made), rows);
+        }
+    }
+
+    #[test]
+    fn items_and_texts_under_nulls_are_no_exception() {
+        let words = words();
+        let field = Arc::new(Field::new("item", words.data_type().clone(), true));
+        let lists: ArrayRef =
+            Arc::new(ListArray::new(field, OffsetBuffer::from_lengths([3, 0, 5]), Arc::new(words.slice(2, 8)), None));
+        let made = make_array(with_shown_text(lists.to_data()).unwrap());
+        assert_eq!(&made, &lists);
+        assert!(made.get_buffer_memory_size() < words.get_buffer_memory_size());
+        // A view under a null may be anything.
+        let nulls = vec![false, true].into();
+        let views = vec![u128::MAX, 1 | u128::from(b'x') << 32];
+        let data = ArrayData::builder(DataType::Utf8View).len(2).nulls(Some(nulls)).add_buffer(Buffer::from_vec(views));
+        // SAFETY: the only valid view has its text.
+        let made = with_shown_text(unsafe { data.build_unchecked() }).unwrap();
+        assert_eq!(StringViewArray::from(made).iter().collect::<Vec<_>>(), [None, Some("x")]);
+    }
+}
