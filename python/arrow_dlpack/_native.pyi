@@ -392,7 +392,7 @@ class ArrayStream:
         allocator: _Allocator | None = None,
     ) -> ArrayStream:
         """Returns the stream with its arrays on another device, each moved when it is read. Consumes this stream,
-        unless its arrays are there already.
+        unless it is on the CPU and is to stay there.
 
         stream, threads, allocator: as for `Array.to_device`.
         """
@@ -520,11 +520,11 @@ class Loader(Generic[_BatchT_co]):
     dtype, nulls, decimal, dictionary, unit, length: as for `to_tensors`, each also as a dict by column, dtype and
         nulls also by group. nulls="keep" is an error, unless the `group` has a validity.
     categories, unknown: as for `to_tensor`, for all columns or as a dict by column. An unknown value is an error of
-        the batch that it is in.
+        the batch for which its row is read.
     xp: an array namespace, or its name ("numpy", "torch", "jax", ...); batches are its arrays.
     device: where the batches are: "cpu"; "cuda", copied ahead on a stream of the loader; "cuda_host",
         page-locked memory.
-    allocator: as for `to_tensor`, for batches on a device; called on the loader's thread. None is the device's
+    allocator: as for `to_tensor`, for batches on a device; called on the thread that makes them. None is the device's
         pool, with any `xp`: with a library's own allocator, copies would wait for that library's work.
     shuffle_buffer: the number of rows that the shuffle holds back. Each new row replaces a random row of the
         buffer, which goes into the batch. 0 keeps the source's order. If the buffer holds all rows, every order
@@ -797,7 +797,8 @@ class Loader(Generic[_BatchT_co]):
 
     @property
     def left_out(self) -> int | None:
-        """How many rows of the epoch that ended last are in no batch of any rank; None before an epoch has ended."""
+        """How many rows of the epoch that ended last are in no batch of any rank; None before an epoch has ended, and
+        after a state was loaded."""
 
     def set_epoch(self, epoch: SupportsIndex) -> None:
         """Sets the epoch of the next `iter()`. Each epoch has its own order. Keeps a loaded state of the same epoch."""

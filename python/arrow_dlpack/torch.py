@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ._epochs import Epochs, Turn, epoch_number, is_spawning
-from ._native import Loader
+from ._native import Device, Loader
 
 __all__ = ["LoaderDataset"]
 
@@ -127,7 +127,8 @@ class LoaderDataset:
     def _of_worker(self, number: tuple[int, int]) -> _Worker:
         """What this worker process keeps."""
         if self._worker is None or self._worker.number != number:
-            if not str(self._options.get("device") or "cpu").startswith("cpu"):
+            device = self._options.get("device")
+            if device is not None and Device(device) != "cpu":
                 raise RuntimeError("worker processes make batches in host memory: leave device= out, or num_workers=0")
             self._worker = self._made_for(number, self._seed_of(self._ranks_now(), self._epochs.seed))
         return self._worker

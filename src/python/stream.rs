@@ -191,7 +191,7 @@ impl ArrayStream {
     }
 
     /// Returns the stream with its arrays on another device, each moved when it is read. Consumes this stream,
-    /// unless its arrays are there already.
+    /// unless it is on the CPU and is to stay there.
     ///
     /// stream, threads, allocator: as for `Array.to_device`.
     #[pyo3(signature = (device, /, *, stream=None, threads=None, allocator=None))]

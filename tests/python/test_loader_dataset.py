@@ -148,6 +148,10 @@ class TestOptions:
     def test_arrays_of_another_library(self, dataset):
         assert isinstance(next(iter(dataset(xp=np))), np.ndarray)
 
+    @pytest.mark.parametrize("device", ["cpu", (1, 0), ad.Device("cpu")])
+    def test_workers_make_batches_in_host_memory(self, dataset, loader_of, device: Any):
+        assert [rows(batch) for batch in loader_of(dataset(device=device), 1)] == [rows(batch) for batch in dataset()]
+
     def test_a_device_is_not_for_workers(self, dataset, loader_of, monkeypatch):
         data = dataset(device="cuda:0")
         fails(loader_of(data, 1), RuntimeError, "host memory")

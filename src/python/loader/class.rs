@@ -28,11 +28,11 @@ use crate::spec::Conversion;
 /// dtype, nulls, decimal, dictionary, unit, length: as for `to_tensors`, each also as a dict by column, dtype and
 ///     nulls also by group. nulls="keep" is an error, unless the `group` has a validity.
 /// categories, unknown: as for `to_tensor`, for all columns or as a dict by column. An unknown value is an error of
-///     the batch that it is in.
+///     the batch for which its row is read.
 /// xp: an array namespace, or its name ("numpy", "torch", "jax", ...); batches are its arrays.
 /// device: where the batches are: "cpu"; "cuda", copied ahead on a stream of the loader; "cuda_host",
 ///     page-locked memory.
-/// allocator: as for `to_tensor`, for batches on a device; called on the loader's thread. None is the device's
+/// allocator: as for `to_tensor`, for batches on a device; called on the thread that makes them. None is the device's
 ///     pool, with any `xp`: with a library's own allocator, copies would wait for that library's work.
 /// shuffle_buffer: the number of rows that the shuffle holds back. Each new row replaces a random row of the
 ///     buffer, which goes into the batch. 0 keeps the source's order. If the buffer holds all rows, every order

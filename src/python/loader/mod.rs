@@ -256,7 +256,8 @@ impl Loader {
         self.progress.epoch()
     }
 
-    /// How many rows of the epoch that ended last are in no batch of any rank; None before an epoch has ended.
+    /// How many rows of the epoch that ended last are in no batch of any rank; None before an epoch has ended, and
+    /// after a state was loaded.
     #[getter]
     fn left_out(&self) -> Option<usize> {
         self.progress.left_out()
