@@ -369,6 +369,19 @@ mod tests {
     }
 
     #[test]
+    fn what_happens_beside_the_data_is_no_error_of_the_data() {
+        use ErrorKind::{
+            Argument, Cast, Copy, Device, Internal, Interrupted, Invalid, Memory, Null, Producer, Unsupported,
+        };
+        for (kinds, expected) in [
+            (&[Argument, Cast, Copy, Invalid, Null, Unsupported][..], true),
+            (&[Device, Internal, Interrupted, Memory, Producer], false),
+        ] {
+            assert!(kinds.iter().all(|kind| Error::new(*kind, "").is_of_data() == expected), "{kinds:?}");
+        }
+    }
+
+    #[test]
     fn a_bug_of_ours_says_where_to_report_it() {
         let error = Error::internal("a block was lost");
         assert_eq!(error.kind(), ErrorKind::Internal);
