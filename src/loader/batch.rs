@@ -1,6 +1,7 @@
 //! [`Batch`], and the answers to a request for one.
 
 use crate::conversion::Converted;
+use crate::copy_log::Copied;
 use crate::tensor::Tensor;
 
 /// A batch.
@@ -17,6 +18,8 @@ pub struct Batch {
     /// Its number among the batches of the iteration.
     #[cfg_attr(not(feature = "python"), allow(dead_code, reason = "positions are kept in Python alone"))]
     pub(crate) number: usize,
+    /// The copies that made `varied`, for the logs of the thread that takes the batch.
+    pub(super) copies: Vec<Copied>,
 }
 
 /// The answer to a request for a batch.

@@ -66,10 +66,9 @@ pub(crate) use target::check_device;
 pub use vocabulary::DistinctValues;
 
 use crate::arrow::DeviceArrayStream;
-use crate::conversion::Converted;
 use crate::convert::check_environment;
-use crate::copy_log::{self, Copied};
-use crate::error::{Counted, Error, Result};
+use crate::copy_log;
+use crate::error::{Error, Result};
 use crate::spec::Conversion;
 #[cfg(feature = "python")]
 use crate::stream_order;
@@ -326,10 +325,7 @@ impl Batches {
         }
         // Without a thread, the conversion has logged them.
         if let Mode::Prefetch(_) = &self.mode {
-            for tensor in batch.varied.iter().filter_map(Converted::as_tensor).filter(|tensor| !tensor.is_empty()) {
-                let what = format!("{} of different lengths", Counted(batch.rows, "row"));
-                copy_log::record(|| Copied { what, why: "padded into a batch".to_owned(), bytes: tensor.nbytes() });
-            }
+            batch.copies.iter().for_each(|copied| copy_log::record(|| copied.clone()));
         }
     }
 

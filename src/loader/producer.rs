@@ -19,6 +19,7 @@ use super::slot::{Ring, Slot};
 use super::source_rows::SourceRows;
 use super::target::BatchTarget;
 use crate::alloc::BlockPool;
+use crate::copy_log::CopyLog;
 use crate::error::{Error, Result};
 
 /// The most unused blocks that a group's ring keeps: if more are released, they were many, and are rarely needed all at once.
@@ -244,10 +245,13 @@ impl Producer {
         self.round += 1;
         let (blocks, kept) = slot.into_parts();
         let tensors = self.groups.tensors(blocks, &self.target)?;
-        let varied = self.groups.varied().convert(&kept);
-        let varied = varied.map_err(|(error, shard)| lane.feed.shards().name(error, shard))?;
-        let varied = varied.into_iter().map(|made| self.target.varied(made)).collect::<Result<_>>()?;
-        Ok(Some(Batch { tensors, varied, rows, number }))
+        let log = CopyLog::new();
+        let varied = log.track(|| {
+            let varied = self.groups.varied().convert(&kept);
+            let varied = varied.map_err(|(error, shard)| lane.feed.shards().name(error, shard))?;
+            varied.into_iter().map(|made| self.target.varied(made)).collect::<Result<_>>()
+        })?;
+        Ok(Some(Batch { tensors, varied, rows, number, copies: log.entries() }))
     }
 
     /// The number of this rank's batch of the round, counted from the place.

@@ -8,6 +8,7 @@ import json
 import pickle
 import random
 import weakref
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -112,6 +113,40 @@ def test_columns_of_every_type_are_passed_through(column: str):
             assert found.schema.field(column).type == TABLE.schema.field(column).type
             values = TABLE[column].to_pylist()
             assert found[column].to_pylist() == [values[row] for row in numpy_of(batch["row"])]
+
+
+@pytest.mark.parametrize("shuffle_buffer", [0, 23])
+def test_ragged_rows_are_the_consumers(shuffle_buffer: int):
+    ids = pa.array([[row, row + 1] for row in range(64)], pa.list_(pa.int64()))
+    table = pa.table({"ids": ids})
+    loader = ad.Loader(
+        table,
+        batch_size=8,
+        columns={"r": ad.ragged("ids")},
+        shuffle_buffer=shuffle_buffer,
+        seed=1 if shuffle_buffer else None,
+    )
+    for batch in loader:
+        for part in (batch["r"].values, batch["r"].offsets):
+            assert part.writable
+            np.from_dlpack(part)[:] = -1
+    assert table["ids"].to_pylist() == [[row, row + 1] for row in range(64)]
+
+
+def test_copies_are_logged_as_batches_are_handed_out():
+    """Whichever thread made them."""
+    logs = []
+    for prefetch in (0, 2):
+        loader = ad.Loader(chunked(11), batch_size=8, columns=COLUMNS, prefetch=prefetch)
+        with ad.track_copies() as log:
+            iterator = iter(loader)
+            assert log.bytes == 0
+            made = next(iterator)
+        logs.append(Counter((entry.what, entry.why, entry.bytes) for entry in log))
+        copied = [made["views"].values, made["views"].offsets, made["x"], made["w"], made["row"]]
+        assert log.bytes >= sum(part.nbytes for part in copied)
+    # Without a thread, the conversion of rows for their hashes is of the consumer's thread, too.
+    assert logs[1] <= logs[0]
 
 
 def test_in_order_arrow_shares_the_memory_of_the_source():
