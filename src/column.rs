@@ -19,7 +19,7 @@ pub(crate) use dictionaries::{are_compared, remedy_of_different, shared_dictiona
 pub(crate) use host_reads::{add_unknowns, read_nulls, refuse_known};
 pub(crate) use in_turn::in_turn;
 pub(crate) use planned::{DecodedColumn, PlannedColumn, SharedReads, decode_column, read_chunks, with_planned};
-pub(crate) use runner::{Runner, by, run_here, unless_quick};
+pub(crate) use runner::{Runner, run_here, run_step, run_unless_quick};
 pub(crate) use to_arrow::{
     Bitmap, ColumnNode, as_requested, column_node, compared_on_host, form_in, pack_on_device, placement, plan_to_arrow,
     require_row_bools, require_validity_on, row_validity,
@@ -57,7 +57,7 @@ pub(crate) fn convert_chunks(
     // Decoding moves bytes too: as many as these, if nothing refuses it.
     let rows = chunks.iter().fold(0_usize, |rows, chunk| rows.saturating_add(chunk.rows()));
     let bytes = rows.saturating_mul(spec.row_elements()).saturating_mul(spec.element().stored_bytes());
-    by(runner, bytes, || with_planned(spec, chunks, options, |mut planned| planned.run(shared, &run_here)))
+    run_step(runner, bytes, || with_planned(spec, chunks, options, |mut planned| planned.run(shared, &run_here)))
 }
 
 /// Converts the chunks of a column into one tensor of shape `(rows, *inner)`; no chunks give a tensor of no rows.

@@ -24,7 +24,7 @@ pub(crate) use explained::{Question, Subject};
 #[cfg(feature = "python")]
 pub(crate) use from_tensor::TensorColumn;
 pub use plan::ConversionPlan;
-use planned::Asked;
+use planned::ResultForm;
 pub(crate) use run::Run;
 pub(crate) use varied::VariedGroup;
 
@@ -137,7 +137,7 @@ impl Conversion {
     pub(crate) fn convert_validity(&self, field: &FieldRef, chunks: &[DeviceArray]) -> Result<Tensor> {
         self.require_whole()?;
         check_types(field, chunks)?;
-        only_tensor(self.convert_asked(field, chunks, Asked::Validity, Run::default())?)
+        only_tensor(self.convert_asked(field, chunks, ResultForm::Validity, Run::default())?)
     }
 
     /// Validates the conversion into ragged rows, padded or not, against a type. `is_lost`: rows that are refused after they were read

@@ -19,19 +19,19 @@ use crate::ffi::arrow_device::ArrowArray;
 #[derive(Debug)]
 pub(crate) enum Piece {
     /// The bytes at these addresses, in the memory of the array.
-    There(Range<usize>),
+    OfArray(Range<usize>),
     /// The offsets at these addresses, of 32 or 64 bits, from which `first` is subtracted.
     Offsets { range: Range<usize>, wide: bool, first: i64 },
     /// These bytes.
-    Here(Vec<u8>),
+    Made(Vec<u8>),
 }
 
 impl Piece {
     /// How many bytes there are.
     pub(crate) fn len(&self) -> usize {
         match self {
-            Self::There(range) | Self::Offsets { range, .. } => range.len(),
-            Self::Here(bytes) => bytes.len(),
+            Self::OfArray(range) | Self::Offsets { range, .. } => range.len(),
+            Self::Made(bytes) => bytes.len(),
         }
     }
 }
@@ -91,7 +91,7 @@ struct Pending<'a> {
 /// Where buffer sizes are read: in memory of the array's device, or wherever the driver finds the address. Producers
 /// put the sizes of view buffers in either.
 pub(crate) enum Wanted {
-    There(Range<usize>),
+    OnDevice(Range<usize>),
     Anywhere(Range<usize>),
 }
 
@@ -146,7 +146,7 @@ impl Decomposed {
                 Buffer::Validity if start == 0 || array.null_count == 0 => None,
                 Buffer::Validity | Buffer::Bits => bytes(start, skip / 8, slots.div_ceil(8), 1)?,
                 Buffer::Width(width) => bytes(start, skip, slots, width)?,
-                Buffer::Offsets(width) if slots == 0 => Some(Piece::Here(fallible::filled(width, 0)?)),
+                Buffer::Offsets(width) if slots == 0 => Some(Piece::Made(fallible::filled(width, 0)?)),
                 Buffer::Offsets(width) => {
                     let (first, last) = (offset(found)?, offset(found)?);
                     span = ends(first, last, data_type)?;
@@ -155,7 +155,7 @@ impl Decomposed {
                         Some(Piece::Offsets { range, wide: width == 8, first })
                     } else {
                         span.start = 0;
-                        Some(Piece::There(range))
+                        Some(Piece::OfArray(range))
                     }
                 }
                 Buffer::Data => bytes(start, span.start, span.len(), 1)?,
@@ -314,7 +314,7 @@ impl Pending<'_> {
             return Ok(Vec::new());
         }
         if let Some(Buffer::Offsets(width)) = buffers_of(self.data_type).get(1) {
-            let one = |index: usize| range(at(1), index, 1, *width).map(Wanted::There);
+            let one = |index: usize| range(at(1), index, 1, *width).map(Wanted::OnDevice);
             return Ok(vec![one(skip)?, one(skip.saturating_add(slots))?]);
         }
         let count = variadic(self.array);
@@ -349,7 +349,7 @@ fn bytes(start: usize, first: usize, count: usize, width: usize) -> Result<Optio
     if start == 0 {
         return Err(Error::invalid("a buffer is NULL that rows need"));
     }
-    Ok(Some(Piece::There(range(start, first, count, width)?)))
+    Ok(Some(Piece::OfArray(range(start, first, count, width)?)))
 }
 
 /// Returns the next of the offsets that were read.
@@ -413,7 +413,7 @@ impl DeviceArray {
 /// The ranges are memory of the host that lives and does not change meanwhile.
 pub(crate) unsafe fn read_host(wanted: &[Wanted]) -> Result<Vec<Vec<u8>>> {
     let read = |wanted: &Wanted| {
-        let (Wanted::There(range) | Wanted::Anywhere(range)) = wanted;
+        let (Wanted::OnDevice(range) | Wanted::Anywhere(range)) = wanted;
         let start = std::ptr::with_exposed_provenance::<u8>(range.start);
         // SAFETY: the range is host memory that lives and does not change during the call.
         fallible::copied(unsafe { std::slice::from_raw_parts(start, range.len()) })

@@ -7,7 +7,7 @@ use smallvec::{SmallVec, smallvec};
 use super::chunk_ref::{ColumnRef, columns, readiness_of};
 use super::dictionaries::{are_compared, shared_dictionary};
 use super::host_reads::{read_nulls, refuse_known};
-use super::runner::{Runner, by};
+use super::runner::{Runner, run_step};
 use crate::arrow::DeviceArray;
 use crate::convert::{self, Backend, ColumnChunk, ColumnTask, HostPass, what};
 use crate::error::Result;
@@ -125,7 +125,7 @@ impl<'a> PlannedColumn<'a> {
         let dictionary = shared_dictionary(self.spec, self.chunks())?;
         let this = &*self;
         let convert = |backend: &dyn Backend| convert::run(this.task(), this.copy, backend);
-        let tensor = by(runner, this.plan.bytes, || shared.with_backend(this.readiness, convert));
+        let tensor = run_step(runner, this.plan.bytes, || shared.with_backend(this.readiness, convert));
         let all_valid = || !this.chunks.iter().any(ColumnChunk::may_have_nulls);
         Ok(match (convert::vocabulary(this.spec)?, dictionary) {
             (Some(categories), _) => tensor?.with_categories(categories, all_valid()),

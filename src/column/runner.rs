@@ -14,17 +14,21 @@ pub(crate) fn run_here(_bytes: usize, step: &mut (dyn FnMut() + Send)) {
 }
 
 /// Returns what `step` returns, which `runner` calls.
-pub(crate) fn by<R: Send>(runner: &Runner<'_>, bytes: usize, step: impl FnOnce() -> Result<R> + Send) -> Result<R> {
+pub(crate) fn run_step<R: Send>(
+    runner: &Runner<'_>,
+    bytes: usize,
+    step: impl FnOnce() -> Result<R> + Send,
+) -> Result<R> {
     let (mut step, mut result) = (Some(step), None);
     runner(bytes, &mut || result = step.take().map(|step| step()));
     result.unwrap_or_else(|| Err(Error::internal("the conversion was not run")))
 }
 
-/// As [`by`], for plain columns: few bytes of them are packed while an interpreter would be let go of and taken back.
-pub(crate) fn unless_quick<R: Send>(
+/// As [`run_step`], for plain columns: few bytes of them are packed while an interpreter would be let go of and taken back.
+pub(crate) fn run_unless_quick<R: Send>(
     runner: &Runner<'_>,
     bytes: usize,
     step: impl FnOnce() -> Result<R> + Send,
 ) -> Result<R> {
-    if bytes < QUICK { step() } else { by(runner, bytes, step) }
+    if bytes < QUICK { step() } else { run_step(runner, bytes, step) }
 }

@@ -282,7 +282,7 @@ pub(crate) fn column_node(
         record_packed(&tensor, "bools packed to bits");
     }
     let dictionary = tensor.dictionary().filter(|_| form.has_codes());
-    // Codes that were moved have left it where it was.
+    // The dictionary stays on its device when the codes are moved.
     let there = Transfer::to(tensor.device(), "the dictionary of codes that were moved");
     let dictionary = dictionary.map(|dictionary| array_to_device(dictionary, &there)).transpose()?;
     let mut items = None;

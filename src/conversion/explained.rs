@@ -2,7 +2,7 @@
 
 use arrow_schema::FieldRef;
 
-use super::planned::Asked;
+use super::planned::ResultForm;
 use crate::arrow::{Chunks, DeviceArray};
 #[cfg(feature = "python")]
 use crate::column::plan_to_arrow;
@@ -80,7 +80,12 @@ impl Conversion {
     /// ```
     pub fn explain<'a>(&self, data: impl TryInto<Chunks<'a>, Error: Into<Error>>) -> Result<Report> {
         let chunks = self.chunks_of(data)?;
-        self.explain_any(chunks.field(), Some(chunks.arrays()), Asked::Results, DeviceArray::device_of(chunks.arrays()))
+        self.explain_any(
+            chunks.field(),
+            Some(chunks.arrays()),
+            ResultForm::Results,
+            DeviceArray::device_of(chunks.arrays()),
+        )
     }
 
     /// Reports what the conversion of any data of a type on `device` would do, as far as both decide it: of a stream, before it is read.
@@ -88,7 +93,7 @@ impl Conversion {
     /// # Errors
     /// When a selected column does not exist. What is wrong with a column is in its row.
     pub fn explain_type(&self, field: &FieldRef, device: Device) -> Result<Report> {
-        self.explain_any(field, None, Asked::Results, device)
+        self.explain_any(field, None, ResultForm::Results, device)
     }
 
     /// As [`Conversion::explain`], for [`Conversion::padded`]: a row for the matrix, and one for its validity.
@@ -111,7 +116,7 @@ impl Conversion {
         self.explain_any(
             chunks.field(),
             Some(chunks.arrays()),
-            Asked::Padded(pad),
+            ResultForm::Padded(pad),
             DeviceArray::device_of(chunks.arrays()),
         )
     }
@@ -134,7 +139,7 @@ impl Conversion {
         self.explain_any(
             chunks.field(),
             Some(chunks.arrays()),
-            Asked::Validity,
+            ResultForm::Validity,
             DeviceArray::device_of(chunks.arrays()),
         )
     }
@@ -148,10 +153,10 @@ impl Conversion {
         let asked = match question {
             Question::Results => match subject {
                 Subject::Tensor(tensor) => return self.explain_tensor(&tensor),
-                _ => Asked::Results,
+                _ => ResultForm::Results,
             },
-            Question::Validity => Asked::Validity,
-            Question::Padded(pad) => Asked::Padded(pad),
+            Question::Validity => ResultForm::Validity,
+            Question::Padded(pad) => ResultForm::Padded(pad),
             Question::Write(out) => {
                 return self.explain_columns_of(subject, |field, chunks, known| {
                     self.explain_output(field, chunks, known, out)
@@ -198,7 +203,7 @@ impl Conversion {
         &self,
         field: &FieldRef,
         chunks: Option<&[DeviceArray]>,
-        asked: Asked,
+        asked: ResultForm,
         own: Device,
     ) -> Result<Report> {
         self.explain_by(field, chunks, own, |conversion, field, chunks, device| {
@@ -234,13 +239,13 @@ impl Conversion {
         &self,
         field: &FieldRef,
         chunks: Option<&[DeviceArray]>,
-        asked: Asked,
+        asked: ResultForm,
         device: Device,
     ) -> Result<Report> {
         self.check_columns(field)?;
         match asked {
-            Asked::Results | Asked::Ragged => {}
-            Asked::Padded(pad) => {
+            ResultForm::Results | ResultForm::Ragged => {}
+            ResultForm::Padded(pad) => {
                 self.check_padded()?;
                 let options = &self.of(field.name());
                 let parts = match chunks {
@@ -249,7 +254,7 @@ impl Conversion {
                 };
                 return Ok(explain_parts(field, device, parts));
             }
-            Asked::Validity => {
+            ResultForm::Validity => {
                 self.require_whole()?;
                 chunks.map_or(Ok(()), |chunks| check_types(field, chunks))?;
                 let report = explain_spec(&self.validity_of(field)?, chunks, &self.matrix());
@@ -308,10 +313,13 @@ impl Conversion {
         }
         // Bools become bits by a kernel, before they are moved.
         match to_arrow(tensor, None, CopyMode::Never) {
-            Ok(array) => {
-                self.explain_any(array.field(), Some(std::slice::from_ref(&array)), Asked::Results, tensor.device())
-            }
-            Err(_) => self.explain_any(&tensor.arrow_form()?.field, None, Asked::Results, tensor.device()),
+            Ok(array) => self.explain_any(
+                array.field(),
+                Some(std::slice::from_ref(&array)),
+                ResultForm::Results,
+                tensor.device(),
+            ),
+            Err(_) => self.explain_any(&tensor.arrow_form()?.field, None, ResultForm::Results, tensor.device()),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::run::Run;
 use crate::arrow::DeviceArray;
-use crate::column::{Runner, by, plan_to_arrow, run_here, to_arrow};
+use crate::column::{Runner, plan_to_arrow, run_here, run_step, to_arrow};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::spec::{Conversion, CopyMode};
@@ -61,7 +61,7 @@ impl Conversion {
         if self.comes_before(tensor.device()) {
             let destination = self.destination();
             is_own = destination.is_copied_from(tensor.device())?;
-            tensor = Cow::Owned(by(runner, usize::MAX, || destination.tensor(tensor.into_owned()))?);
+            tensor = Cow::Owned(run_step(runner, usize::MAX, || destination.tensor(tensor.into_owned()))?);
         }
         let natural = tensor.dtype().if_complex();
         // A copy that is asked for is made of the column, once.
@@ -70,7 +70,7 @@ impl Conversion {
             return Ok(TensorColumn { array: to_arrow(&tensor, None, copy)?, natural, is_own });
         }
         let plan = plan_to_arrow(&tensor, copy)?;
-        let array = by(runner, plan.bytes, || to_arrow(&tensor, None, copy))?;
+        let array = run_step(runner, plan.bytes, || to_arrow(&tensor, None, copy))?;
         Ok(TensorColumn { array, natural, is_own: is_own || plan.moves_values() })
     }
 }

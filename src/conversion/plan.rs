@@ -3,7 +3,7 @@
 use arrow_schema::FieldRef;
 
 use super::converted::{Converted, both_tensors, only_rows, only_tensor};
-use super::planned::{Asked, Planned};
+use super::planned::{Planned, ResultForm};
 use super::run::Run;
 use crate::alloc::fallible;
 use crate::arrow::{Chunks, DeviceArray};
@@ -21,7 +21,7 @@ use crate::tensor::Tensor;
 #[must_use = "a plan does nothing until it is run"]
 pub struct ConversionPlan<R = Vec<(String, Converted)>> {
     conversion: Conversion,
-    asked: Asked,
+    asked: ResultForm,
     state: PlanState,
     /// Picks what is returned among the results.
     take: fn(Vec<(String, Converted)>) -> Result<R>,
@@ -70,7 +70,7 @@ impl Conversion {
         let chunks = self.chunks_of(data)?;
         self.check_columns(chunks.field())?;
         self.check_groups()?;
-        self.plan_asked(&chunks, Asked::Results, Ok)
+        self.plan_asked(&chunks, ResultForm::Results, Ok)
     }
 
     /// Plans [`Conversion::validity`].
@@ -93,7 +93,7 @@ impl Conversion {
     ) -> Result<ConversionPlan<Tensor>> {
         let chunks = self.chunks_of(data)?;
         self.require_whole()?;
-        self.plan_asked(&chunks, Asked::Validity, only_tensor)
+        self.plan_asked(&chunks, ResultForm::Validity, only_tensor)
     }
 
     /// Plans [`Conversion::ragged`]: reads offsets and bitmaps of host memory once, and decides every step. Of a device, it reads no memory,
@@ -120,7 +120,7 @@ impl Conversion {
     ) -> Result<ConversionPlan<Ragged>> {
         let chunks = Chunks::of(data)?;
         self.check_rows(chunks.field())?;
-        self.plan_asked(&chunks, Asked::Ragged, only_rows)
+        self.plan_asked(&chunks, ResultForm::Ragged, only_rows)
     }
 
     /// Plans [`Conversion::padded`]: reads offsets and bitmaps once, and decides every step.
@@ -144,14 +144,14 @@ impl Conversion {
     ) -> Result<ConversionPlan<(Tensor, Tensor)>> {
         let chunks = Chunks::of(data)?;
         self.check_rows(chunks.field())?;
-        self.plan_asked(&chunks, Asked::Padded(pad), both_tensors)
+        self.plan_asked(&chunks, ResultForm::Padded(pad), both_tensors)
     }
 
     /// Plans what is asked for. Types are checked first, then whether data and results can reach their devices.
     fn plan_asked<R>(
         &self,
         chunks: &Chunks<'_>,
-        asked: Asked,
+        asked: ResultForm,
         take: fn(Vec<(String, Converted)>) -> Result<R>,
     ) -> Result<ConversionPlan<R>> {
         let (field, arrays) = (chunks.field(), chunks.arrays());

@@ -20,7 +20,7 @@ use crate::tensor::Tensor;
 
 /// What a caller asks of a conversion.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Asked {
+pub(super) enum ResultForm {
     /// The results of its selection.
     Results,
     /// The validity of the only result.
@@ -75,7 +75,7 @@ impl Conversion {
         &self,
         field: &FieldRef,
         chunks: &[DeviceArray],
-        asked: Asked,
+        asked: ResultForm,
         run: Run<'_>,
     ) -> Result<Vec<(String, Converted)>> {
         let there = self.bring(chunks, run)?;
@@ -88,13 +88,13 @@ impl Conversion {
     ///
     /// # Errors
     /// For whatever no data of the type makes possible.
-    pub(super) fn check_asked(&self, field: &FieldRef, asked: Asked) -> Result<()> {
+    pub(super) fn check_asked(&self, field: &FieldRef, asked: ResultForm) -> Result<()> {
         let options = || self.of(field.name());
         match asked {
-            Asked::Results => self.check_results(field).map(drop),
-            Asked::Validity => self.validity_of(field).map(drop),
-            Asked::Ragged => plan_schema(field, &options(), false).map(drop),
-            Asked::Padded(pad) => plan_padded_type(field, Device::CPU, pad, &options()).map(drop),
+            ResultForm::Results => self.check_results(field).map(drop),
+            ResultForm::Validity => self.validity_of(field).map(drop),
+            ResultForm::Ragged => plan_schema(field, &options(), false).map(drop),
+            ResultForm::Padded(pad) => plan_padded_type(field, Device::CPU, pad, &options()).map(drop),
         }
     }
 
@@ -106,11 +106,11 @@ impl Conversion {
         &self,
         field: &FieldRef,
         chunks: &[DeviceArray],
-        asked: Asked,
+        asked: ResultForm,
         natural: Option<DType>,
     ) -> Result<Planned> {
         let rows = match asked {
-            Asked::Results => {
+            ResultForm::Results => {
                 let (fixed, varied) = self.check_results_as(field, natural)?;
                 let is_fixed = match &self.selection {
                     Selection::Named(groups) => groups.iter().flat_map(|(_, group)| group.are_fixed()).collect(),
@@ -118,12 +118,14 @@ impl Conversion {
                 };
                 return PlannedResults::plan(field, chunks, self.matrix(), (fixed, varied, is_fixed));
             }
-            Asked::Validity => {
+            ResultForm::Validity => {
                 let only = (vec![self.validity_of(field)?], Vec::new(), vec![true]);
                 return PlannedResults::plan(field, chunks, self.matrix(), only);
             }
-            Asked::Ragged => PlannedRows::Ragged(Box::new(PlannedRagged::new(field, chunks, &self.of(field.name()))?)),
-            Asked::Padded(pad) => {
+            ResultForm::Ragged => {
+                PlannedRows::Ragged(Box::new(PlannedRagged::new(field, chunks, &self.of(field.name()))?))
+            }
+            ResultForm::Padded(pad) => {
                 let rows = PlannedPadded::new(field, chunks, pad, &self.of(field.name()))?;
                 PlannedRows::Padded { rows, has_validity: true, has_lengths: false }
             }

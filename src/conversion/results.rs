@@ -3,7 +3,7 @@
 use arrow_schema::FieldRef;
 
 use super::converted::Converted;
-use super::planned::Asked;
+use super::planned::ResultForm;
 use super::run::Run;
 use super::varied::VariedGroup;
 use crate::arrow::{Chunks, DeviceArray};
@@ -102,7 +102,7 @@ impl Conversion {
             return self.convert_each(field, chunks, run, |name, tensor| take(name, tensor.into()));
         }
         self.check_groups()?;
-        let made = self.convert_asked(field, chunks, Asked::Results, run)?;
+        let made = self.convert_asked(field, chunks, ResultForm::Results, run)?;
         made.into_iter().try_for_each(|(name, result)| take(&name, result))
     }
 }

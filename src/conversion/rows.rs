@@ -3,7 +3,7 @@
 use arrow_schema::FieldRef;
 
 use super::converted::{both_tensors, only_rows};
-use super::planned::Asked;
+use super::planned::ResultForm;
 use super::run::Run;
 use crate::arrow::{Chunks, DeviceArray};
 use crate::column::{Bits, run_here, validity_bits};
@@ -105,7 +105,7 @@ impl Conversion {
 
     /// As [`Conversion::ragged`], for options whose names were checked. `is_own`: all memory was copied for this conversion alone.
     pub(crate) fn convert_ragged(&self, field: &FieldRef, chunks: &[DeviceArray], is_own: bool) -> Result<Ragged> {
-        only_rows(self.convert_asked(field, chunks, Asked::Ragged, Run { is_own, ..Run::default() })?)
+        only_rows(self.convert_asked(field, chunks, ResultForm::Ragged, Run { is_own, ..Run::default() })?)
     }
 
     /// As [`Conversion::padded`], for options whose names were checked; `is_own` as for [`Conversion::convert_ragged`].
@@ -116,6 +116,6 @@ impl Conversion {
         pad: Pad,
         is_own: bool,
     ) -> Result<(Tensor, Tensor)> {
-        both_tensors(self.convert_asked(field, chunks, Asked::Padded(pad), Run { is_own, ..Run::default() })?)
+        both_tensors(self.convert_asked(field, chunks, ResultForm::Padded(pad), Run { is_own, ..Run::default() })?)
     }
 }

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use super::converted::Converted;
 use super::run::Run;
 use crate::arrow::DeviceArray;
-use crate::column::{Runner, by};
+use crate::column::{Runner, run_step};
 use crate::cuda::is_host_visible;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -16,20 +16,20 @@ use crate::tensor::Tensor;
 use crate::transfer::{Destination, elsewhere};
 
 /// A conversion, and its data, where it is converted.
-pub(super) struct There<'a> {
+pub(super) struct BroughtData<'a> {
     pub(super) conversion: Cow<'a, Conversion>,
     pub(super) chunks: Cow<'a, [DeviceArray]>,
     /// Whether all memory was copied for this conversion alone.
     pub(super) is_own: bool,
 }
 
-impl There<'_> {
+impl BroughtData<'_> {
     /// A tensor of memory that was copied for it is nobody else's.
     pub(super) fn owned_tensor(&self, tensor: Tensor) -> Tensor {
         if self.is_own { tensor.into_own() } else { tensor }
     }
 
-    /// As [`There::owned_tensor`], of a result of any form.
+    /// As [`BroughtData::owned_tensor`], of a result of any form.
     pub(super) fn owned(&self, result: Converted) -> Result<Converted> {
         match result {
             Converted::Tensor(tensor) => Ok(self.owned_tensor(tensor).into()),
@@ -70,7 +70,7 @@ impl Conversion {
     ///
     /// # Errors
     /// As [`Destination::array`].
-    pub(super) fn bring<'a>(&'a self, chunks: &'a [DeviceArray], run: Run<'_>) -> Result<There<'a>> {
+    pub(super) fn bring<'a>(&'a self, chunks: &'a [DeviceArray], run: Run<'_>) -> Result<BroughtData<'a>> {
         let (destination, own) = (self.destination(), DeviceArray::device_of(chunks));
         let mut is_copied = destination.is_copied_from(own)?;
         // Chunks without rows have nothing to copy.
@@ -80,12 +80,12 @@ impl Conversion {
         let mut there = Cow::Borrowed(chunks);
         if chunks.iter().any(|array| self.comes_before(array.device())) {
             let bring = |array| destination.array(array).map(Cow::into_owned);
-            there = by(run.runner, usize::MAX, || chunks.iter().map(bring).collect::<Result<Vec<_>>>())?.into();
+            there = run_step(run.runner, usize::MAX, || chunks.iter().map(bring).collect::<Result<Vec<_>>>())?.into();
         }
         let is_named = matches!(self.selection, Selection::Named(_));
         let is_own = (run.is_own || is_copied && self.comes_before(own)) && !is_named;
         let conversion = self.by_way_of(is_own || is_copied, own);
-        Ok(There { conversion, chunks: there, is_own })
+        Ok(BroughtData { conversion, chunks: there, is_own })
     }
 
     /// Results, where they are asked for.
@@ -96,7 +96,7 @@ impl Conversion {
         if self.device.is_none_or(|device| tensors.iter().all(|tensor| tensor.device() == device)) {
             return Ok(tensors);
         }
-        by(runner, usize::MAX, || self.destination().tensors(tensors))
+        run_step(runner, usize::MAX, || self.destination().tensors(tensors))
     }
 
     /// As [`Conversion::send`], of one result.
@@ -104,7 +104,7 @@ impl Conversion {
         if self.device.is_none_or(|device| tensor.device() == device) {
             return Ok(tensor);
         }
-        by(runner, usize::MAX, || self.destination().tensor(tensor))
+        run_step(runner, usize::MAX, || self.destination().tensor(tensor))
     }
 
     /// As [`Conversion::send`], of results of any form.

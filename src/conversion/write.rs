@@ -7,7 +7,7 @@ use arrow_schema::FieldRef;
 use super::explained::KnownData;
 use super::run::Run;
 use crate::arrow::{Chunks, DeviceArray};
-use crate::column::{by, check_column_output, chunks_to_tensor_into, require_copy};
+use crate::column::{check_column_output, chunks_to_tensor_into, require_copy, run_step};
 use crate::convert::{matrix_stride, row_stride};
 use crate::cuda::is_cuda;
 use crate::device::Device;
@@ -171,7 +171,7 @@ impl Conversion {
         let options = conversion.options_of(field.name(), run.natural.or(Some(dtype)));
         let rows = DeviceArray::rows_of(chunks);
         let write = || chunks_to_tensor_into(field, chunks, &options, out, self.threads);
-        by(run.runner, rows.saturating_mul(dtype.itemsize()), write)
+        run_step(run.runner, rows.saturating_mul(dtype.itemsize()), write)
     }
 
     /// Validates the conversion into memory that is there against a type, before data of it is read: of the shape, only the number of

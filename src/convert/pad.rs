@@ -165,7 +165,7 @@ unsafe fn write(
 ) -> Result<(), PadRefusal> {
     let Some(mask) = items.mask else {
         // SAFETY: the caller promises as many elements from `first` on as `out` has room for, and that `out` is aligned; `out` is
-        // fresh memory, apart from the chunk; `Items::new` chose the detected instruction set.
+        // fresh memory, apart from the chunk; `ListItems::new` chose the detected instruction set.
         return unsafe { items.lane.write(first, out) }.map_err(PadRefusal::Misfit);
     };
     let itemsize = spec.dtype().itemsize();
@@ -182,7 +182,7 @@ unsafe fn write(
         let slots = out.get_mut(at * itemsize..end * itemsize).unwrap_or(&mut []);
         if is_valid {
             // SAFETY: `slots` is the part of `out` for the elements `at..end`, all of which the items have, as the caller
-            // promises; it is aligned and fresh, as all of `out` is; `Items::new` chose the detected instruction set.
+            // promises; it is aligned and fresh, as all of `out` is; `ListItems::new` chose the detected instruction set.
             unsafe { items.lane.write(first + at, slots) }.map_err(PadRefusal::Misfit)?;
         } else {
             if spec.nulls() == Nulls::Refused {

@@ -14,7 +14,7 @@ use crate::spec::{MatrixOptions, ResultKind, ResultSpec, Spec};
 use crate::tensor::Tensor;
 use crate::transfer::{Facts, Unknowns};
 
-/// Converts chunks into one of these results; the last step of columns and of matrices by these.
+/// Converts chunks into one of these results; `runner` runs the last step of columns and of matrices.
 ///
 /// # Errors
 /// As [`Conversion::to_tensors`](crate::Conversion::to_tensors).

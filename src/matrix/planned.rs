@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::chunk::{MatrixChunk, all_columns};
 use crate::arrow::DeviceArray;
-use crate::column::{Runner, SharedReads, are_compared, by, read_nulls, refuse_known, shared_dictionary};
+use crate::column::{Runner, SharedReads, are_compared, read_nulls, refuse_known, run_step, shared_dictionary};
 use crate::convert::{
     Backend, ColumnChunk, MatrixColumns, MatrixTask, check_matrix, check_matrix_nulls, empty_matrix, view_matrix,
 };
@@ -205,7 +205,7 @@ impl<'a> PlannedMatrix<'a> {
     pub(crate) fn run(&mut self, shared: SharedReads<'_>, runner: &Runner<'_>) -> Result<Tensor> {
         self.read_device(shared.facts)?;
         let this = &*self;
-        by(runner, this.plan.bytes, || this.convert(shared))
+        run_step(runner, this.plan.bytes, || this.convert(shared))
     }
 
     fn convert(&self, shared: SharedReads<'_>) -> Result<Tensor> {
@@ -242,7 +242,7 @@ impl<'a> PlannedMatrix<'a> {
     pub(super) fn write(&mut self, out: &mut Output<'_>, runner: &Runner<'_>) -> Result<()> {
         self.read_device(None)?;
         let this = &*self;
-        by(runner, this.plan.bytes, || {
+        run_step(runner, this.plan.bytes, || {
             this.check_nulls()?;
             SharedReads::default().with_backend(this.readiness, |backend| backend.write_matrix(this.task(), out))?;
             record(this.spec, &this.plan);

@@ -89,7 +89,7 @@ impl<'a> PlannedResult<'a> {
         }
     }
 
-    /// The tensor; the last step of columns and of matrices by these.
+    /// The tensor; `runner` runs the last step of columns and of matrices.
     ///
     /// # Errors
     /// For a null that is refused, and a value that a cast cannot take; when an allocation fails, or a driver fails.

@@ -3,7 +3,9 @@
 use super::chunk::MatrixChunk;
 use super::planned::{PlannedMatrix, decode_chunks, what};
 use crate::arrow::{DeviceArray, PlainColumns};
-use crate::column::{Runner, SharedReads, by, check_place, check_types, overlap, require_copy, run_here, unless_quick};
+use crate::column::{
+    Runner, SharedReads, check_place, check_types, overlap, require_copy, run_here, run_step, run_unless_quick,
+};
 use crate::convert::{check_environment, is_small, matrix_stride, pack_small, write_small};
 use crate::copy_log;
 use crate::error::Result;
@@ -24,7 +26,7 @@ pub(crate) fn convert_matrix(
     if options.memory_order == MemoryOrder::C
         && options.copy != CopyMode::Never
         && let Some(columns) = small(spec, chunks)
-        && let Some(tensor) = unless_quick(runner, bytes_of(spec, chunks), || pack_small(&columns))?
+        && let Some(tensor) = run_unless_quick(runner, bytes_of(spec, chunks), || pack_small(&columns))?
     {
         record_small(spec, columns.rows(), options);
         return Ok(tensor);
@@ -34,7 +36,7 @@ pub(crate) fn convert_matrix(
         PlannedMatrix::new(spec, &chunks, options)?.run(shared, runner)
     };
     // Decoding moves bytes too: as many as these, if nothing refuses it.
-    if spec.is_decoded() { by(runner, bytes_of(spec, chunks), || convert(&run_here)) } else { convert(runner) }
+    if spec.is_decoded() { run_step(runner, bytes_of(spec, chunks), || convert(&run_here)) } else { convert(runner) }
 }
 
 /// As [`convert_matrix`], into memory that is there: of the matrix's shape and dtype, row-major or column-major, with any distance
@@ -48,7 +50,7 @@ pub(crate) fn write_matrix(
 ) -> Result<()> {
     check_written(spec, chunks, options, out)?;
     if let Some(columns) = small(spec, chunks)
-        && unless_quick(runner, bytes_of(spec, chunks), || Ok(write_small(&columns, out)))?
+        && run_unless_quick(runner, bytes_of(spec, chunks), || Ok(write_small(&columns, out)))?
     {
         record_small(spec, columns.rows(), options);
         return Ok(());
@@ -60,7 +62,7 @@ pub(crate) fn write_matrix(
         check_overlap(spec, &chunks, &planned, out)?;
         planned.write(out, runner)
     };
-    if spec.is_decoded() { by(runner, bytes_of(spec, chunks), || write(&run_here)) } else { write(runner) }
+    if spec.is_decoded() { run_step(runner, bytes_of(spec, chunks), || write(&run_here)) } else { write(runner) }
 }
 
 /// Refuses what [`write_matrix`] refuses before it plans.

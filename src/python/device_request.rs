@@ -56,8 +56,8 @@ impl ToDevice {
     }
 }
 
-/// Has a result on a device, of data on `own`, come from where the keywords say, until what is
-/// returned is dropped. What stays on the host comes from nowhere else.
+/// Sets where the memory of results on a device comes from, as the keywords say, until what is returned is dropped. `own`: the device of the
+/// data. Results in host memory come from the host's allocator alone.
 pub(super) fn result_source(
     own: Device,
     device: Option<&Bound<'_, PyAny>>,

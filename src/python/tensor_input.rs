@@ -27,7 +27,7 @@ pub fn import_dlpack(object: &Bound<'_, PyAny>, device: Option<Device>, copy: Co
     settled(object, tensor, moved, copy).map(Some)
 }
 
-/// As [`dlpack`], of a tensor that becomes a column: that realigns elements in host memory itself.
+/// As [`import_dlpack`], of a tensor that becomes a column: that realigns elements in host memory itself.
 pub(super) fn dlpack_to_convert(object: &Bound<'_, PyAny>, copy: CopyMode) -> PyResult<Option<Core>> {
     let Some((tensor, moved)) = imported(object, None, copy)? else { return Ok(None) };
     if !tensor.device().is_cpu() {
@@ -72,10 +72,10 @@ fn is_reached(tensor: &Core) -> bool {
     [DLDeviceType::CPU, DLDeviceType::CUDA].contains(&tensor.device().device_type())
 }
 
-/// As [`dlpack`], without a copy of ours: the elements may be misaligned.
+/// As [`import_dlpack`], without a copy of ours: the elements may be misaligned.
 ///
 /// # Errors
-/// As [`dlpack`].
+/// As [`import_dlpack`].
 pub(super) fn dlpack_unmoved(
     object: &Bound<'_, PyAny>,
     device: Option<Device>,
@@ -97,10 +97,10 @@ fn refuse_copied(object: &Bound<'_, PyAny>, tensor: &Core) -> PyResult<()> {
     Ok(())
 }
 
-/// As [`dlpack`], the producer's own memory, aligned or not.
+/// As [`import_dlpack`], the producer's own memory, aligned or not.
 ///
 /// # Errors
-/// As [`dlpack`], but for what is copied here.
+/// As [`import_dlpack`], but for what is copied here.
 pub(super) fn dlpack_as_it_is(
     object: &Bound<'_, PyAny>,
     device: Option<Device>,

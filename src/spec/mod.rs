@@ -67,6 +67,6 @@ pub(crate) use setters::setters;
 pub(crate) use strides::{Dims, row_major_strides, signed};
 pub(crate) use tensor::TensorField;
 #[cfg(feature = "python")]
-pub(crate) use value::BOOL8;
+pub(crate) use value::{BOOL8, dictionary_values};
 pub(crate) use value::{Element, has_codes};
 pub(crate) use variable_shape::VariableShape;

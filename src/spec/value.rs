@@ -308,7 +308,7 @@ impl Value {
 }
 
 /// Returns the type of the dictionary's values, for a dictionary type under fixed-size lists; else `None`.
-pub(super) fn dictionary_values(data_type: &DataType) -> Option<&DataType> {
+pub(crate) fn dictionary_values(data_type: &DataType) -> Option<&DataType> {
     match data_type {
         DataType::Dictionary(_, values) => Some(values),
         DataType::FixedSizeList(child, _) => dictionary_values(child.data_type()),

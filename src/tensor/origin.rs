@@ -1,11 +1,11 @@
 //! What is known of a tensor's origin where its memory came without that: in a pickle, or from another copy of this crate.
 
-use arrow_schema::{DataType, FieldRef};
+use arrow_schema::FieldRef;
 
 use super::Tensor;
 use crate::arrow::DeviceArray;
 use crate::error::{Error, Result};
-use crate::spec::TensorField;
+use crate::spec::{TensorField, dictionary_values};
 
 impl Tensor {
     /// Returns the same tensor with the field and the dictionary that its elements came from, and whether a conversion copied them.
@@ -28,7 +28,7 @@ impl Tensor {
             }
         }
         if let (Some(dictionary), Some(field)) = (&dictionary, &field)
-            && values_of(field.data_type()) != Some(dictionary.field().data_type())
+            && dictionary_values(field.data_type()) != Some(dictionary.field().data_type())
         {
             return Err(Error::invalid("a dictionary of another type than the field of its codes says"));
         }
@@ -44,14 +44,5 @@ impl Tensor {
         let field = self.field.as_ref()?;
         let form = TensorField::new(self.dtype, &self.shape, &self.strides, Some(field)).ok()?;
         Some(field).filter(|field| form.field == **field)
-    }
-}
-
-/// The type that the codes of a type stand for.
-fn values_of(data_type: &DataType) -> Option<&DataType> {
-    match data_type {
-        DataType::Dictionary(_, values) => Some(values),
-        DataType::FixedSizeList(item, _) => values_of(item.data_type()),
-        _ => None,
     }
 }

@@ -144,8 +144,8 @@ fn check_memory(array: &DeviceArray) -> Result<()> {
     let current = stream_order::enter(array.device())?;
     let apart = Decomposed::new(array, false, &mut |wanted| read_where_it_is(array, wanted))?;
     let bytes = |piece: &Piece| match piece {
-        Piece::There(range) | Piece::Offsets { range, .. } => range.clone(),
-        Piece::Here(_) => 0..0,
+        Piece::OfArray(range) | Piece::Offsets { range, .. } => range.clone(),
+        Piece::Made(_) => 0..0,
     };
     let checked = apart.pieces.iter().map(bytes);
     checked.into_iter().try_for_each(|range| current.check_memory(range.start, range.len(), array.device()))
@@ -175,10 +175,10 @@ fn copy_array(array: &DeviceArray, transfer: &Transfer<'_>) -> Result<(DeviceArr
             let at = arena.place(piece.len())?;
             places.push(at);
             match piece {
-                Piece::There(range) => arena.push(range.start, at, range.len()),
+                Piece::OfArray(range) => arena.push(range.start, at, range.len()),
                 Piece::Offsets { range, wide, first } if array.device().is_cpu() => {
                     // SAFETY: import checked that the array has these offsets, in host memory.
-                    let read = unsafe { read_host(&[Wanted::There(range.clone())]) }?;
+                    let read = unsafe { read_host(&[Wanted::OnDevice(range.clone())]) }?;
                     let mut offsets = read.into_iter().next().unwrap_or_default();
                     rebase(&mut offsets, *wide, *first);
                     scratch.push((at, offsets));
@@ -187,7 +187,7 @@ fn copy_array(array: &DeviceArray, transfer: &Transfer<'_>) -> Result<(DeviceArr
                     rebased.push((at, range.len(), *wide, *first));
                     arena.push(range.start, at, range.len());
                 }
-                Piece::Here(bytes) => scratch.push((at, bytes.clone())),
+                Piece::Made(bytes) => scratch.push((at, bytes.clone())),
             }
         }
         // SAFETY: the pieces are of an array that import has checked, and whose owner releases it behind the work that its
@@ -218,10 +218,10 @@ fn read_where_it_is(array: &DeviceArray, wanted: &[Wanted]) -> Result<Vec<Vec<u8
     let on_host = |wanted: &Wanted| match wanted {
         // Memory that the driver does not know is the host's.
         Wanted::Anywhere(range) => Pointer::of(range.start).map(|pointer| pointer.device.is_none()),
-        Wanted::There(_) => Ok(false),
+        Wanted::OnDevice(_) => Ok(false),
     };
     let range = |wanted: &Wanted| match wanted {
-        Wanted::There(range) | Wanted::Anywhere(range) => range.clone(),
+        Wanted::OnDevice(range) | Wanted::Anywhere(range) => range.clone(),
     };
     let mut there = Vec::new();
     let mut is_here = fallible::with_room(wanted.len())?;
@@ -238,7 +238,7 @@ fn read_where_it_is(array: &DeviceArray, wanted: &[Wanted]) -> Result<Vec<Vec<u8
         if here {
             // SAFETY: Arrow C++ has the sizes of view buffers in host memory, which the array's owner keeps alive, and
             // which the driver does not know.
-            let read = unsafe { read_host(&[Wanted::There(range)]) }?;
+            let read = unsafe { read_host(&[Wanted::OnDevice(range)]) }?;
             return Ok(read.into_iter().next().unwrap_or_default());
         }
         host_read.require(range.start, range.len()).and_then(fallible::copied)
