@@ -12,11 +12,22 @@ use crate::error::{Error, Result};
 /// The most bytes of one buffer of text, whose offsets have 31 bits.
 const MOST: usize = if cfg!(any(test, miri)) { 100 } else { (1 << 31) - 1 };
 
-/// The views of an array, those of nulls as views of no text.
-fn views(data: &ArrayData) -> impl Iterator<Item = u128> {
+/// The views of these rows, those of nulls as views of no text.
+fn views(data: &ArrayData, rows: Range<usize>) -> impl Iterator<Item = u128> {
     let stored = data.buffers().first().map_or(&[][..], |_| data.buffer::<u128>(0));
+    let shown = stored.get(rows.start..rows.end.min(data.len())).unwrap_or(&[]);
     let is_null = |row| data.nulls().is_some_and(|nulls| nulls.is_null(row));
-    stored.iter().take(data.len()).enumerate().map(move |(row, view)| if is_null(row) { 0 } else { *view })
+    rows.zip(shown).map(move |(row, view)| if is_null(row) { 0 } else { *view })
+}
+
+/// All text of an array that is not in its views.
+fn all_bytes(data: &ArrayData) -> usize {
+    data.buffers().iter().skip(1).map(Buffer::len).fold(0, usize::saturating_add)
+}
+
+/// The bytes of the texts that are not in their views, each as often as it is shown.
+fn repeated_bytes(data: &ArrayData, rows: &Range<usize>) -> usize {
+    views(data, rows.clone()).map(outside).fold(0, usize::saturating_add)
 }
 
 /// The length of a text that is not in its view; 0 for one that is.
@@ -25,12 +36,13 @@ fn outside(view: u128) -> usize {
     if length > MAX_INLINE_VIEW_LEN { usize::try_from(length).unwrap_or(usize::MAX) } else { 0 }
 }
 
-/// Returns the bytes of the texts of these rows that are not in their views.
+/// Returns the bytes of the texts of these rows that are not in their views; of texts that several rows show, at most all of the array.
 pub(super) fn shown_bytes(data: &ArrayData, rows: &Range<usize>) -> usize {
-    views(data).skip(rows.start).take(rows.len()).map(outside).fold(0, usize::saturating_add)
+    repeated_bytes(data, rows).min(all_bytes(data))
 }
 
-/// Returns the array with buffers of the text that its views show, of those of its children too; dictionaries keep theirs.
+/// Returns the array with buffers of the text that its views show, of those of its children too; dictionaries keep theirs, and so does
+/// an array whose views show more than that, because several show one text.
 ///
 /// # Errors
 /// If a view shows no bytes of the array, or an allocation fails.
@@ -49,10 +61,13 @@ pub(super) fn with_shown_text(data: ArrayData) -> Result<ArrayData> {
 
 fn gathered(data: &ArrayData) -> Result<ArrayData> {
     let texts = data.buffers().get(1..).unwrap_or(&[]);
-    let mut left = shown_bytes(data, &(0..data.len()));
+    let mut left = repeated_bytes(data, &(0..data.len()));
+    if left > all_bytes(data) {
+        return Ok(data.clone());
+    }
     let (mut made, mut buffers) = (fallible::with_room(data.len())?, Vec::new());
     let mut text: Vec<u8> = Vec::new();
-    for (row, view) in views(data).enumerate() {
+    for (row, view) in views(data, 0..data.len()).enumerate() {
         let length = outside(view);
         if length == 0 {
             made.push(view);
@@ -116,6 +131,16 @@ mod tests {
             assert!(buffers.iter().all(|length| (1..=MOST).contains(length)), "{buffers:?}");
             assert_eq!(StringViewArray::from(made), rows);
         }
+    }
+
+    #[test]
+    fn a_text_that_many_rows_show_is_there_once() {
+        let word = ByteView::new(30, b"a wo").as_u128();
+        let text = Buffer::from_vec(b"a word of more than twelve bytes".to_vec());
+        let views = Buffer::from_vec(vec![word; 50]);
+        let data = ArrayData::builder(DataType::Utf8View).len(50).add_buffer(views).add_buffer(text).build().unwrap();
+        assert_eq!(with_shown_text(data.clone()).unwrap(), data);
+        assert_eq!([0..1, 0..50, 9..9, 49..60].map(|rows| shown_bytes(&data, &rows)), [30, 32, 0, 30]);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 /// To wake a thread that sleeps takes about as long, and small batches are made in less.
 const SHORT: Duration = Duration::from_micros(50);
 
-/// The waits of one side of a queue: a wait begins with spinning if the wait before it was short.
+/// The waits of one side of a queue: a wait begins with spinning if the last one in which the thread slept was short.
 #[derive(Debug)]
 pub(super) struct Spin {
     was_short: AtomicBool,
