@@ -26,10 +26,12 @@ def batch() -> ad.RecordBatch:
 class Out:
     """A writable tensor of another library: some of a block that is full of 77."""
 
-    def __init__(self, base: np.ndarray, part: Any = ..., *, dtype: str | None = None, ordinal: int = 0) -> None:
-        self.base, self.part = base, part
+    def __init__(
+        self, base: np.ndarray, part: Any = ..., *, dtype: str | None = None, ordinal: int = 0, kind: int = CUDA
+    ) -> None:
+        self.base, self.part, self.kind = base, part, kind
         view = base[part].view(dtype or base.dtype)
-        self.memory = Memory(CUDA, ordinal)
+        self.memory = Memory(kind, ordinal)
         self.start = self.memory.place(base.tobytes(order="A"))
         event = driver.Event(self.memory.stream.handle, ordinal)
         self.order = event
@@ -37,7 +39,7 @@ class Out:
         self.tensor = producers.DLPack(
             None,
             versioned=True,
-            device=(CUDA, ordinal),
+            device=(kind, ordinal),
             dtype=(fakes._DTYPES[view.dtype.kind], view.dtype.itemsize * 8, 1),
             shape=view.shape,
             strides=tuple(stride // view.dtype.itemsize for stride in view.strides),
@@ -45,7 +47,7 @@ class Out:
         )
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (CUDA, self.memory.ordinal)
+        return (self.kind, self.memory.ordinal)
 
     def __dlpack__(self, *, stream: Any = None, max_version: Any = None, **_: Any) -> Any:
         with driver.current(self.memory.ordinal):
@@ -316,10 +318,9 @@ def test_a_tensor_of_ours_is_read_before_it_is_written_again(pool: fakes.Pool, h
 def test_managed_memory_is_written_under_the_name_of_a_device(pool: fakes.Pool) -> None:
     """Whoever knows it by either name waits for what was written."""
     data = ad.from_arrow(DeviceArray(pa.array([1, 2, 3])).give())
-    first = ad.from_arrow(DeviceArray(pa.array([7, 8, 9]), CUDA_MANAGED).give())
-    managed = ad.to_tensor(first, copy=True)
+    managed = ad.from_dlpack(Out(filled((3,), "i8"), kind=CUDA_MANAGED))
     named = managed.to_device("cuda:0")
-    assert str(named.device) == "cuda:0"
+    assert (str(managed.device), str(named.device), named.copied) == ("cuda_managed:0", "cuda:0", False)
     ours = driver.Stream()
     gate = driver.gate(ours.handle)
     with ad.stream(ours):
