@@ -8,6 +8,7 @@ use arrow_data::ArrayData;
 use arrow_data::transform::MutableArrayData;
 use arrow_schema::FieldRef;
 
+use super::one_dictionary::with_one_dictionary;
 use super::range_bytes::{check_offsets, range_bytes, shared_bytes, shares_memory};
 use super::shown_text::with_shown_text;
 use crate::alloc::fallible;
@@ -16,10 +17,11 @@ use crate::copy_log::{self, Copied};
 use crate::error::{Error, Result, catch_panic};
 use crate::plan::Action;
 
-/// Returns rows of arrays of arrow-rs, of this field's type, as one array in memory of its own.
+/// Returns rows of arrays of arrow-rs, of this field's type, as one array in memory of its own. Where their dictionaries differ, it has one of
+/// the values that the rows have.
 ///
 /// # Errors
-/// If offsets would exceed their type, no array of the type can be joined, or an allocation fails.
+/// If offsets or dictionary codes would exceed their type, no array of the type can be joined, or an allocation fails.
 pub(crate) fn join_data(field: &FieldRef, rows: &[(&ArrayData, Range<usize>)]) -> Result<DeviceArray> {
     let bytes = bytes_of_rows(rows)?;
     // arrow-rs would find that after as many bytes were copied.
@@ -39,8 +41,8 @@ pub(crate) fn join_data(field: &FieldRef, rows: &[(&ArrayData, Range<usize>)]) -
     DeviceArray::from_arrow(joined.as_ref(), field.clone())
 }
 
-/// Returns how many bytes [`join_data`] copies: those of the rows, and for each array the memory that its rows share, such as a
-/// dictionary.
+/// Returns how many bytes [`join_data`] copies at most: those of the rows, and for each array the memory that its rows share, such as a
+/// dictionary, of which it may copy only the values that the rows have.
 ///
 /// # Errors
 /// If the rows are beyond their array.
@@ -72,22 +74,37 @@ fn join(rows: &[(&ArrayData, Range<usize>)], bytes: usize) -> Result<Option<Arra
             }),
         };
         last = Some((array, index));
-        places.push((index, range));
+        places.push((index, range.clone()));
     }
     if places.is_empty() {
         return Ok(None);
+    }
+    let make_values = |values: &[(&ArrayData, Range<usize>)]| {
+        check_offsets(values)?;
+        join(values, bytes_of_rows(values)?)
+    };
+    let pieces = with_one_dictionary(&arrays, &places, &make_values)?;
+    if let Some(pieces) = &pieces {
+        arrays = pieces.iter().map(|piece| &piece.data).collect();
+        places = pieces.iter().enumerate().map(|(index, piece)| (index, 0..piece.data.len())).collect();
     }
     // A failed allocation of arrow-rs ends the process, and its buffers double as they grow. A bit for each slot, also of those that
     // take no memory.
     let count = places.iter().map(|(_, range)| range.len()).fold(0, usize::saturating_add);
     fallible::require(bytes.saturating_mul(2).saturating_add(count))?;
-    #[allow(clippy::disallowed_methods, reason = "the memory was asked for in the line above")]
-    let mut joined = MutableArrayData::new(arrays, false, count);
+    let use_nulls = arrays.iter().any(|array| has_bitmap(array));
+    #[allow(clippy::disallowed_methods, reason = "the memory was asked for above")]
+    let mut joined = MutableArrayData::new(arrays, use_nulls, count);
     for (index, range) in places {
         joined.try_extend(index, range.start, range.end).map_err(|error| Error::unsupported(error.to_string()))?;
     }
     // Views would keep all text of the arrays that they were taken from.
     with_shown_text(joined.freeze()).map(Some)
+}
+
+/// Whether the array or one below it has a bitmap. arrow-rs panics when it joins one whose rows are all valid, unless it expects nulls.
+fn has_bitmap(data: &ArrayData) -> bool {
+    data.nulls().is_some() || data.child_data().iter().any(has_bitmap)
 }
 
 #[cfg(test)]
@@ -123,6 +140,19 @@ mod tests {
         assert_eq!(joined.num_rows(), at);
         assert_eq!(join_data(arrays[0].field(), &[]).unwrap().len(), 0);
         assert!(join_data(arrays[0].field(), &[(&read[0], 4..6)]).is_err());
+    }
+
+    #[test]
+    fn bitmaps_without_nulls_are_joined_too() {
+        let numbers: ArrayRef = Arc::new(arrow_array::Int32Array::from(vec![None, Some(2), Some(3)]));
+        let lists = [None, Some(vec![None, Some(1)]), Some(vec![Some(2)]), Some(vec![Some(3)])];
+        let lists: ArrayRef = Arc::new(ListArray::from_iter_primitive::<Int32Type, _, _>(lists));
+        for (array, from) in [(numbers, 1), (lists, 2)] {
+            let data = array.to_data().slice(from, 2);
+            let field = Arc::new(arrow_schema::Field::new("c", array.data_type().clone(), true));
+            let joined = join_data(&field, &[(&data, 1..2), (&data, 0..1)]).unwrap().to_arrow_unlogged().unwrap();
+            assert_eq!((&joined.slice(0, 1), &joined.slice(1, 1)), (&array.slice(from + 1, 1), &array.slice(from, 1)));
+        }
     }
 
     #[test]

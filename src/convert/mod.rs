@@ -29,6 +29,7 @@ mod join_rows;
 mod lane;
 mod matrix;
 mod misfit;
+mod one_dictionary;
 mod output;
 mod pack;
 mod pad;

@@ -350,6 +350,27 @@ def test_nothing_is_left_after_an_iteration_that_is_closed(buffer: int):
     assert not any(made() is not None for made in alive)
 
 
+def test_shuffled_rows_of_different_dictionaries_have_one_of_their_values():
+    """Of arrays as pandas makes them of categories: codes of 8 bits, and a dictionary of its own for each."""
+
+    def batch(number: int) -> pa.RecordBatch:
+        values = pa.array([f"{number % 7} {value}" for value in range(40)])
+        codes = pa.array(np.arange(50) % 40, pa.int8())
+        return pa.record_batch({"c": pa.DictionaryArray.from_arrays(codes, values), "n": np.arange(50) + 50 * number})
+
+    source = [batch(number) for number in range(30)]
+    expected = pa.Table.from_batches(source)["c"].to_pylist()
+    columns = {"c": ad.arrow("c"), "n": "n"}
+    seen = []
+    for found in ad.Loader(pa.Table.from_batches(source), batch_size=60, columns=columns, shuffle_buffer=700):
+        codes, rows = pa.record_batch(found["c"])["c"], numpy_of(found["n"])
+        codes.validate(full=True)
+        assert codes.to_pylist() == [expected[row] for row in rows]
+        assert sorted(codes.dictionary.to_pylist()) == sorted(set(codes.to_pylist()))
+        seen.extend(rows)
+    assert sorted(seen) == list(range(1500))
+
+
 @pytest.mark.parametrize("kind", [pa.binary(), pa.binary_view()])
 def test_the_shuffle_buffer_lets_go_of_arrays_of_which_few_rows_wait(kind: pa.DataType):
     before = pa.total_allocated_bytes()

@@ -127,6 +127,28 @@ class TestArrow:
         with pytest.raises(ad.CopyError, match="rows joined into one Arrow batch"):
             ad.to_tensors(table, columns={"a": ad.arrow(column)}, copy=False)
 
+    def test_chunks_of_different_dictionaries_have_one(self):
+        """Codes of 8 bits count the values that the rows have, but not those of all dictionaries one after the other."""
+
+        def chunk(first: int) -> pa.Array:
+            codes = pa.array([None if row == 4 else row % 60 for row in range(100)], pa.int8())
+            return pa.DictionaryArray.from_arrays(codes, [f"word {first + word}" for word in range(60)])
+
+        codes = pa.chunked_array([chunk(first) for first in (0, 30, 0, 15)])
+        lists = pa.chunked_array(
+            [pa.FixedSizeListArray.from_arrays(chunk, 2) for chunk in codes.chunks], pa.list_(codes.type, 2)
+        )
+        for column in (codes, lists):
+            table = pa.table({"c": column})
+            found = pa.record_batch(ad.to_tensors(table, columns={"a": ad.arrow("c")})["a"])["c"]
+            found.validate(full=True)
+            assert (found.type, found.to_pylist()) == (column.type, column.to_pylist())
+            dictionary = (found if column is codes else found.values).dictionary.to_pylist()
+            assert len(dictionary) == len(set(dictionary)) == 90
+        many = pa.chunked_array([chunk(first) for first in (0, 60, 120)])
+        with pytest.raises(ad.UnsupportedTypeError, match='column "c".* 180 values together.* wider dictionary codes'):
+            ad.to_tensors(pa.table({"c": many}), columns={"a": ad.arrow("c")})
+
     def test_a_copy_that_is_asked_for_is_made(self):
         batch = TABLE.combine_chunks().to_batches()[0]
         found = pa.record_batch(ad.to_tensors(batch, columns={"a": ad.arrow("words")}, copy=True)["a"])
