@@ -111,6 +111,8 @@ waits! {
     ReleaseBehindLibrary = 51,
     /// Our kernels write the caller's memory after our work that reads it.
     OutputRead = 52,
+    /// Page-locked and managed memory that is handed out as the CPU's is lent.
+    LentAsHost = 53,
 }
 
 impl Wait {

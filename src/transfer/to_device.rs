@@ -32,9 +32,8 @@ pub fn array_to_device(array: &DeviceArray, transfer: &Transfer<'_>) -> Result<D
     match step.path {
         TransferPath::Same => Ok(array.clone()),
         TransferPath::HostReads => {
-            check_memory(array)?;
-            wait_to_read(own, array.readiness(), transfer.stream)?;
-            array.as_host_memory()
+            lend_to_host(array.readiness());
+            host_memory(array, transfer.stream)
         }
         TransferPath::Relabelled => {
             stream_order::enter(target)?;
@@ -60,7 +59,22 @@ pub(crate) fn array_to_read(array: &DeviceArray) -> Result<DeviceArray> {
     let transfer = Transfer::to(Device::CPU, "");
     match plan_transfer(array.device(), Device::CPU)?.path {
         TransferPath::HostReadsOrCopied | TransferPath::Copied(_) => Ok(copy_array(&array.alone()?, &transfer)?.0),
-        TransferPath::Same | TransferPath::HostReads | TransferPath::Relabelled => array_to_device(array, &transfer),
+        TransferPath::HostReads => host_memory(array, transfer.stream),
+        TransferPath::Same | TransferPath::Relabelled => array_to_device(array, &transfer),
+    }
+}
+
+/// The same memory as the CPU's, once the host may read it.
+fn host_memory(array: &DeviceArray, stream: Option<Stream>) -> Result<DeviceArray> {
+    check_memory(array)?;
+    wait_to_read(array.device(), array.readiness(), stream)?;
+    array.as_host_memory()
+}
+
+/// The driver knows host-visible memory by any name, so that others may copy from the CPU's view of it behind our back.
+fn lend_to_host(readiness: Option<&Readiness>) {
+    if let Some(readiness) = readiness {
+        readiness.lend(Wait::LentAsHost);
     }
 }
 
@@ -111,6 +125,7 @@ fn tensors_of(own: Device, tensors: &[Tensor], transfer: &Transfer<'_>) -> Resul
             .iter()
             .map(|tensor| {
                 wait_to_read(own, tensor.readiness(), transfer.stream)?;
+                lend_to_host(tensor.readiness());
                 Ok(tensor.relabelled(Device::CPU))
             })
             .collect(),

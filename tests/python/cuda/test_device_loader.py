@@ -218,6 +218,26 @@ class TestPageLocked:
             driver.free(target)
 
     @PREFETCH
+    @pytest.mark.parametrize("form", ["tensor", "arrow"])
+    def test_memory_that_is_viewed_as_the_cpus_is_used_again_behind_what_reads_it(
+        self, form: str, prefetch: int
+    ) -> None:
+        """The driver knows it as page-locked by any name, so that PyTorch copies it to a device without waiting."""
+        targets = []
+        for batch in ad.Loader(table(320, 50), columns=["row"], batch_size=16, device="cuda_host", prefetch=prefetch):
+            if form == "tensor":
+                view: Any = np.from_dlpack(batch.to_device("cpu"))
+            else:
+                view = np.from_dlpack(ad.to_tensor(ad.to_arrow(batch).to_device("cpu")))
+            targets.append(driver.allocate(16 * 8))
+            driver.copy_from_host(targets[-1], view.ctypes.data, 16 * 8, driver.LEGACY)
+            del batch, view
+        found = b"".join(driver.read(target, 16 * 8, driver.LEGACY) for target in targets)
+        assert found == np.arange(320).tobytes()
+        for target in targets:
+            driver.free(target)
+
+    @PREFETCH
     def test_behind_a_recorded_stream(self, prefetch: int) -> None:
         stream = driver.Stream()
         targets = []
