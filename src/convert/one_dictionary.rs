@@ -93,7 +93,7 @@ fn unified<'n>(pieces: Vec<Piece>, join: Join<'_>, name: &dyn Fn(usize) -> &'n s
         let below =
             unified(fallible::collected(below)?, join, &|_| "").map_err(|error| error.in_column(name(index)))?;
         for (piece, below) in pieces.iter_mut().zip(below) {
-            let mut children = piece.data.child_data().to_vec();
+            let mut children = fallible::copied(piece.data.child_data())?;
             if let Some(child) = children.get_mut(index) {
                 *child = below.data;
             }

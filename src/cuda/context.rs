@@ -6,6 +6,8 @@ use std::fmt;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use smallvec::SmallVec;
+
 use super::driver::{Called, ContextHandle, Driver, EventHandle, PoolHandle, Status, StreamHandle, driver, no_device};
 use super::idle_blocks::IdleBlocks;
 use super::module::Kernels;
@@ -113,6 +115,28 @@ impl CudaDevice {
     /// The devices that are in use.
     pub(crate) fn in_use() -> impl Iterator<Item = &'static Self> {
         DEVICES.iter().filter_map(|slot| slot.device.get())
+    }
+
+    /// Returns the ordinals of the devices whose primary context some library uses, which may be none that is in use here.
+    ///
+    /// # Errors
+    /// When the driver fails.
+    pub(crate) fn active(&self) -> Called<SmallVec<[i32; 2]>> {
+        let mut count = 0;
+        // SAFETY: `count` is a local that the driver sets.
+        unsafe { self.driver.device_get_count(&raw mut count) }?;
+        let mut ordinals = SmallVec::new();
+        for ordinal in 0..count.min(MAX_DEVICES.try_into().unwrap_or(0)) {
+            let (mut device, mut flags, mut is_active) = (0, 0, 0);
+            // SAFETY: `device` is a local that the driver sets.
+            unsafe { self.driver.device_get(&raw mut device, ordinal) }?;
+            // SAFETY: both are locals that the driver sets.
+            unsafe { self.driver.primary_context_get_state(device, &raw mut flags, &raw mut is_active) }?;
+            if is_active != 0 {
+                ordinals.push(ordinal);
+            }
+        }
+        Ok(ordinals)
     }
 
     /// Returns whether this device can reach the memory of another; false if the driver does not say.

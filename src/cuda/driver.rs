@@ -226,6 +226,8 @@ functions! {
     device_can_access_peer = "cuDeviceCanAccessPeer"(can: *mut c_int, device: c_int, peer: c_int);
     /// The primary context, kept alive until it is released.
     primary_context_retain = "cuDevicePrimaryCtxRetain"(context: *mut ContextHandle, device: c_int);
+    /// Whether the primary context is there, which any library may have made.
+    primary_context_get_state = "cuDevicePrimaryCtxGetState"(device: c_int, flags: *mut c_uint, active: *mut c_int);
     /// The context that is current in this thread.
     context_get_current = "cuCtxGetCurrent"(context: *mut ContextHandle);
     /// Makes a context current in this thread.

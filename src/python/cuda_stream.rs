@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{ThreadId, current};
 
@@ -12,7 +13,9 @@ use pyo3::types::{PyBool, PyModule};
 use pyo3::wrap_pyfunction;
 
 use super::answers::{answer, text};
+use super::attach::release_attached;
 use super::capsule::call_if_present;
+use crate::alloc::Owner;
 use crate::callback;
 use crate::cuda::{self, Stream};
 use crate::error::{Error, ErrorKind};
@@ -92,17 +95,35 @@ fn of_handle(handle: usize) -> PyResult<Stream> {
 
 /// A `with` block in which this thread uses a given CUDA stream.
 #[pyclass(frozen, name = "StreamContext", module = "arrow_dlpack")]
-#[derive(Debug)]
 pub struct StreamContext {
     stream: Stream,
-    /// Keeps the stream alive, where it is an object's.
-    _object: Py<PyAny>,
+    object: Owner,
+}
+
+impl fmt::Debug for StreamContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StreamContext").field("stream", &self.stream).finish_non_exhaustive()
+    }
+}
+
+/// What a caller named a stream by, which may own the stream.
+struct StreamObject(Option<Py<PyAny>>);
+
+impl Drop for StreamObject {
+    fn drop(&mut self) {
+        release_attached(&mut || drop(self.0.take()));
+    }
+}
+
+/// Keeps what names a stream, for as long as the stream may be asked for.
+pub(super) fn owner_of(stream: &Bound<'_, PyAny>) -> Owner {
+    Arc::new(StreamObject(Some(stream.clone().unbind())))
 }
 
 #[pymethods]
 impl StreamContext {
     fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
-        stream_order::push_stream(slf.get().stream);
+        stream_order::push_stream(slf.get().stream, slf.get().object.clone());
         slf
     }
 
@@ -124,11 +145,12 @@ impl StreamContext {
 ///
 /// stream: 1 for the legacy default stream, 2 for the per-thread default stream, a handle, or an object with
 ///     `__cuda_stream__`, `cuda_stream` (PyTorch before 2.10) or `ptr` (CuPy before 14), whose 0 is the legacy default
-///     stream. The stream must live until the block ends.
+///     stream. The stream must live until the block ends, and then as long as tensors that an exchange table gave to others in
+///     the block: an object that owns its stream is kept as long.
 #[pyfunction]
 #[pyo3(signature = (stream, /))]
 fn stream(stream: &Bound<'_, PyAny>) -> PyResult<StreamContext> {
-    Ok(StreamContext { stream: extract(stream)?, _object: stream.clone().unbind() })
+    Ok(StreamContext { stream: extract(stream)?, object: owner_of(stream) })
 }
 
 /// A stream as allocators are given it.

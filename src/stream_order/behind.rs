@@ -5,15 +5,15 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::{Wait, host};
-use crate::cuda::{Called, Current, Event, Stream};
+use crate::cuda::{Called, CudaDevice, Current, Event, Stream};
 
 /// The work that must be done before memory is reused.
 pub(crate) struct Behind {
     ordinal: i32,
     /// Shared with the reaper, which waits for one of them while another thread may release the memory.
     events: SmallVec<[Arc<Event>; 2]>,
-    /// Whether an event must still be recorded on the legacy default stream, because that was being captured.
-    needs_legacy: bool,
+    /// The devices on whose legacy default stream an event must still be recorded, as while that is being captured.
+    needs_legacy: SmallVec<[i32; 1]>,
 }
 
 /// What is waited for next.
@@ -29,7 +29,7 @@ pub(super) enum Awaited {
 
 impl Behind {
     pub(super) fn new(ordinal: i32, events: impl Iterator<Item = Event>) -> Self {
-        Self { ordinal, events: events.map(Arc::new).collect(), needs_legacy: false }
+        Self { ordinal, events: events.map(Arc::new).collect(), needs_legacy: SmallVec::new() }
     }
 
     /// Returns the work that a stream of ours has now.
@@ -41,9 +41,9 @@ impl Behind {
         Ok(Self::new(current.device().ordinal(), event.into_iter()))
     }
 
-    /// Adds the work that the legacy default stream of the device has now.
-    pub(super) fn and_legacy(self) -> Self {
-        let mut behind = Self { needs_legacy: true, ..self };
+    /// Adds the work that the legacy default stream of each of these devices has now.
+    pub(super) fn and_legacy(self, ordinals: impl IntoIterator<Item = i32>) -> Self {
+        let mut behind = Self { needs_legacy: ordinals.into_iter().collect(), ..self };
         if let Some(Ok(current)) = behind.enter() {
             // Otherwise it is recorded when the memory is looked at.
             let _ = behind.record_legacy(&current);
@@ -65,8 +65,8 @@ impl Behind {
 
     /// Returns what is waited for next; `None` if all work was seen done.
     pub(super) fn place(&self) -> Option<Awaited> {
-        if self.needs_legacy && !Wait::ReleaseBehindLegacy.is_skipped() {
-            return Some(Awaited::Capture(self.ordinal()));
+        if let Some(ordinal) = self.needs_legacy.last().filter(|_| !Wait::ReleaseBehindLegacy.is_skipped()) {
+            return Some(Awaited::Capture(*ordinal));
         }
         // The last use may be on another device than the memory, as after a copy between devices.
         self.event().map(|event| Awaited::Stream(event.device().ordinal(), event.stream()))
@@ -107,27 +107,34 @@ impl Behind {
         self.place().is_none()
     }
 
-    /// Records the missing event on the legacy default stream, which waits for all blocking streams. Returns false
-    /// while that stream is captured.
+    /// Records the missing events on legacy default streams, which wait for all blocking streams of their device. Returns false while one
+    /// of them is captured.
     ///
     /// # Errors
     /// When the driver fails.
     fn record_legacy(&mut self, current: &Current) -> Called<bool> {
-        if !self.needs_legacy || Wait::ReleaseBehindLegacy.is_skipped() {
+        if Wait::ReleaseBehindLegacy.is_skipped() {
             return Ok(true);
         }
-        // Recording an event would break the capture, or become a part of it.
-        if current.is_capturing(Stream::LEGACY)? {
-            return Ok(false);
+        while let Some(ordinal) = self.needs_legacy.last().copied() {
+            let entered = match ordinal == current.device().ordinal() {
+                true => None,
+                false => CudaDevice::in_use().find(|device| device.ordinal() == ordinal),
+            };
+            let entered = entered.map(CudaDevice::enter_unchecked).transpose()?;
+            let current = entered.as_ref().unwrap_or(current);
+            // Recording an event would break the capture, or become a part of it.
+            if current.is_capturing(Stream::LEGACY)? {
+                return Ok(false);
+            }
+            let event = Event::record(current, Stream::LEGACY)?;
+            // The new event comes after these, because nobody destroys that stream. Each device has one, by the same number.
+            let is_before =
+                |earlier: &Event| earlier.stream() == Stream::LEGACY && earlier.device().ordinal() == ordinal;
+            self.events.retain(|earlier| !is_before(earlier));
+            self.events.push(Arc::new(event));
+            self.needs_legacy.pop();
         }
-        let event = Event::record(current, Stream::LEGACY)?;
-        // The new event comes after these, because nobody destroys that stream. Each device has one, by the same number.
-        let is_before = |earlier: &Event| {
-            earlier.stream() == Stream::LEGACY && earlier.device().ordinal() == current.device().ordinal()
-        };
-        self.events.retain(|earlier| !is_before(earlier));
-        self.events.push(Arc::new(event));
-        self.needs_legacy = false;
         Ok(true)
     }
 }

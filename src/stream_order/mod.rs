@@ -26,7 +26,7 @@ use std::ffi::c_void;
 use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use smallvec::SmallVec;
 
@@ -49,12 +49,14 @@ pub(crate) use release::End;
 pub use scope::{StreamScope, current_stream, in_stream, stream_scope};
 #[cfg(feature = "python")]
 pub(crate) use scope::{
-    StreamsOfOtherCopy, enter_stream, leave_stream, pop_stream, push_stream, streams_elsewhere, this_copys_stream,
+    StreamsOfOtherCopy, current_stream_owner, enter_stream, leave_stream, pop_stream, push_stream, streams_elsewhere,
+    this_copys_stream,
 };
 pub use statistics::{DeviceMemory, MemoryStatistics, PageLockedMemory, empty_cache, memory_stats};
 pub(crate) use waits::Wait;
 pub use warm_up::warm_up;
 
+use crate::alloc::Owner;
 use crate::cuda::{
     Called, CudaDevice, Current, Event, EventHandle, Pointer, PooledStream, Stream, is_cuda, is_host_visible,
 };
@@ -71,6 +73,8 @@ struct Inner {
     ready: OnceLock<Ready>,
     /// The pieces of memory, if there are several.
     parts: Vec<Readiness>,
+    /// What this is a part of: whoever knows the memory by that waits for a later write, too.
+    wholes: Mutex<Vec<Weak<Inner>>>,
     /// Whether others may use the memory on streams that we do not know.
     lent: AtomicBool,
     /// Whether our own work uses the memory and its end cannot be known: the memory is never freed then.
@@ -96,12 +100,14 @@ enum Ready {
 
 /// Work that must be done before memory is freed.
 struct Use {
+    /// The device of the stream, which need not be that of host-visible memory.
+    ordinal: i32,
     /// The stream, if it may have received more work since, and is not known only to another thread.
     stream: Option<Stream>,
+    /// What keeps the stream alive, if that is known.
+    owner: Option<Owner>,
     /// `None` if the stream was being captured.
     event: Option<Event>,
-    /// The device on whose legacy default stream the event was recorded, and on no other: a later one stands for it, too.
-    legacy_of: Option<i32>,
     wait: Wait,
 }
 
@@ -118,15 +124,24 @@ impl Readiness {
 
     fn new(device: Device, ready: Option<Ready>, parts: Vec<Self>) -> Self {
         let ready = ready.map_or_else(OnceLock::new, OnceLock::from);
-        Self(Arc::new(Inner {
+        let whole = Self(Arc::new(Inner {
             device,
             ready,
             parts,
+            wholes: Mutex::default(),
             lent: AtomicBool::default(),
             lost: AtomicBool::default(),
             allocation: Mutex::default(),
             uses: Mutex::default(),
-        }))
+        }));
+        for part in whole.0.parts.iter().filter(|_| is_cuda(device)) {
+            let mut wholes = part.0.wholes.lock().unwrap_or_else(PoisonError::into_inner);
+            if wholes.len() == wholes.capacity() {
+                wholes.retain(|whole| whole.strong_count() > 0);
+            }
+            wholes.push(Arc::downgrade(&whole.0));
+        }
+        whole
     }
 
     /// Returns the readiness of memory that is written when `sync_event` is complete, or now if it is NULL.
@@ -178,21 +193,43 @@ impl Readiness {
     pub(crate) fn written_again(&self, current: &Current, stream: Stream, wait: Wait) -> Result<()> {
         self.require_own_event()?;
         match (self.0.ready.get(), self.0.parts.as_slice()) {
-            _ if wait.is_skipped() => Ok(()),
+            _ if wait.is_skipped() => return Ok(()),
             // The same memory under another device's name: whoever knows it by its first name waits, too.
-            (ready, [memory]) => {
-                memory.written_again(current, stream, wait)?;
-                if ready.is_none() {
-                    let event = Ready::Foreign(memory.exported_event().cast_const().cast());
-                    self.0.ready.set(event).map_err(|_| Error::internal("the memory is ordered already"))?;
-                }
-                Ok(())
-            }
-            (None, _) => self.written_behind(current, stream, wait),
+            (_, [memory]) => return memory.written_again(current, stream, wait),
+            (None, _) => self.written_behind(current, stream, wait)?,
             // Holders of its handle, such as an array with it as `sync_event`, wait for the later work from now on.
-            (Some(Ready::Own(event)), _) => Ok(event.record_again(current, stream)?),
-            (Some(Ready::Foreign(_)), _) => Err(Error::internal("another library's event was let through")),
+            (Some(Ready::Own(event)), _) => event.record_again(current, stream)?,
+            (Some(Ready::Foreign(_)), _) => return Err(Error::internal("another library's event was let through")),
         }
+        self.wholes_written_again(current, stream, wait)
+    }
+
+    /// Sets that what this is a part of is written when the work that `stream` has now is done, which wrote this part.
+    ///
+    /// # Errors
+    /// If the driver fails.
+    fn wholes_written_again(&self, current: &Current, stream: Stream, wait: Wait) -> Result<()> {
+        let wholes: Vec<_> = self.0.wholes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for whole in wholes.iter().filter_map(Weak::upgrade).map(Self) {
+            match (whole.0.ready.get(), whole.0.parts.as_slice()) {
+                // It has the part's event, if it has any.
+                (ready, [_]) => {
+                    if ready.is_none() {
+                        // Of two that set it at once, either has the same.
+                        let _ = whole.0.ready.set(Ready::Foreign(self.exported_event().cast_const().cast()));
+                    }
+                }
+                (None, _) => whole.written_behind(current, stream, wait)?,
+                (Some(Ready::Own(event)), _) => {
+                    // Its other parts may not be written yet.
+                    current.stream_waits(stream, *event.handle())?;
+                    event.record_again(current, stream)?;
+                }
+                (Some(Ready::Foreign(_)), _) => {}
+            }
+            whole.wholes_written_again(current, stream, wait)?;
+        }
+        Ok(())
     }
 
     /// Refuses memory whose event is another library's, before it is written.

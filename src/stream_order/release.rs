@@ -3,9 +3,11 @@
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
+use smallvec::SmallVec;
+
 use super::behind::Behind;
 use super::{Readiness, Use, host, is_available};
-use crate::cuda::{Event, Stream, is_cuda, is_forked};
+use crate::cuda::{Event, Stream, is_cuda, is_forked, is_host_visible};
 
 /// What must be done before memory is reused.
 pub(crate) enum End {
@@ -47,19 +49,31 @@ impl Readiness {
         if !lent && uses.is_empty() || !is_available() {
             return End::Now;
         }
-        let ordinal = self.0.device.id();
         let uses = uses.into_iter().filter(|used| !used.wait.is_skipped());
-        let events = uses.filter_map(|Use { stream, event, .. }| {
-            stream.and_then(|stream| recorded_again(ordinal, stream)).or(event)
+        // Both events, because the stream may be a later one that has the handle of the first. That of the first is complete by then.
+        let events = uses.flat_map(|Use { ordinal, stream, event, .. }| {
+            let event = event.filter(|event| !event.is_known_complete());
+            [event, stream.and_then(|stream| recorded_again(ordinal, stream))].into_iter().flatten()
         });
-        let behind = Behind::new(ordinal, events);
-        End::Behind(if lent { behind.and_legacy() } else { behind })
+        let behind = Behind::new(self.0.device.id(), events);
+        End::Behind(if lent { behind.and_legacy(self.reached_from()) } else { behind })
+    }
+
+    /// The devices from which others may use the memory: page-locked and managed memory is every device's.
+    fn reached_from(&self) -> SmallVec<[i32; 2]> {
+        let own = self.0.device.id();
+        let mut ordinals = SmallVec::from_iter([own]);
+        if is_host_visible(self.0.device) {
+            let active = host::device(own).ok().and_then(|device| device.active().ok()).unwrap_or_default();
+            ordinals.extend(active.into_iter().filter(|other| *other != own && host::device(*other).is_ok()));
+        }
+        ordinals
     }
 }
 
 /// Records an event behind the work that a stream got since; `None` if the driver cannot, as when the stream was
 /// destroyed.
-fn recorded_again(ordinal: i32, stream: Stream) -> Option<Event> {
+pub(super) fn recorded_again(ordinal: i32, stream: Stream) -> Option<Event> {
     let current = host::device(ordinal).ok()?.enter_unchecked().ok()?;
     (current.is_capturing(stream) == Ok(false)).then(|| Event::record(&current, stream).ok())?
 }

@@ -6,13 +6,21 @@ use std::marker::PhantomData;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::alloc::Owner;
 use crate::cuda::Stream;
 
-/// A stream that was set, under the number of its scope.
-type Set = (u64, Stream);
+/// A stream that was set.
+struct SetStream {
+    /// The number of its scope.
+    scope: u64,
+    stream: Stream,
+    /// What keeps the stream alive, if that is known.
+    #[cfg_attr(not(feature = "python"), allow(dead_code, reason = "only Python has an object for it"))]
+    owner: Option<Owner>,
+}
 
 thread_local! {
-    static STREAMS: RefCell<Vec<Set>> = const { RefCell::new(Vec::new()) };
+    static STREAMS: RefCell<Vec<SetStream>> = const { RefCell::new(Vec::new()) };
 }
 
 /// The streams that threads use in another copy of this crate in the process.
@@ -37,9 +45,15 @@ pub(crate) fn streams_elsewhere(streams: StreamsOfOtherCopy) {
 
 /// Returns the stream of the innermost scope that this copy keeps.
 pub(crate) fn this_copys_stream() -> Option<Stream> {
-    let last = STREAMS.try_with(|streams| streams.borrow().last().copied());
+    let last = STREAMS.try_with(|streams| streams.borrow().last().map(|set| set.stream));
     // A thread that is ending has no scopes any more.
-    last.ok().flatten().map(|(_, stream)| stream)
+    last.ok().flatten()
+}
+
+/// Returns what keeps this thread's stream alive, if that is known.
+#[cfg(feature = "python")]
+pub(crate) fn current_stream_owner() -> Option<Owner> {
+    STREAMS.try_with(|streams| streams.borrow().last()?.owner.clone()).ok().flatten()
 }
 
 /// Returns this thread's stream: the one of the innermost scope, else the legacy default stream.
@@ -101,7 +115,7 @@ impl Drop for StreamScope {
 pub(crate) fn enter_stream(stream: Stream) -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    set((number, stream));
+    set(SetStream { scope: number, stream, owner: None });
     number
 }
 
@@ -109,7 +123,7 @@ pub(crate) fn enter_stream(stream: Stream) -> u64 {
 pub(crate) fn leave_stream(number: u64) {
     // 0 is that of streams that Python set.
     if number > 0 {
-        let _ = STREAMS.try_with(|streams| streams.borrow_mut().retain(|(scope, _)| *scope != number));
+        let _ = STREAMS.try_with(|streams| streams.borrow_mut().retain(|set| set.scope != number));
     }
 }
 
@@ -122,21 +136,23 @@ pub fn in_stream<F: Future>(stream: Stream, future: F) -> impl Future<Output = F
     })
 }
 
-fn set(set: Set) {
+fn set(set: SetStream) {
     let _ = STREAMS.try_with(|streams| streams.borrow_mut().push(set));
 }
 
-/// Sets this thread's stream, until [`pop_stream`]: for blocks of Python, which have no destructors.
+/// Sets this thread's stream, which `owner` keeps alive, until [`pop_stream`]: for blocks of Python, which have no destructors.
 #[cfg(feature = "python")]
-pub(crate) fn push_stream(stream: Stream) {
-    set((0, stream));
+pub(crate) fn push_stream(stream: Stream, owner: Owner) {
+    set(SetStream { scope: 0, stream, owner: Some(owner) });
 }
 
 /// Restores this thread's previous stream. Returns false, and does nothing, if this thread's stream is not `stream`.
 #[cfg(feature = "python")]
 #[must_use]
 pub(crate) fn pop_stream(stream: Stream) -> bool {
-    STREAMS.with_borrow_mut(|streams| streams.pop_if(|(_, last)| *last == stream).is_some())
+    // Its owner is dropped when the streams are not borrowed any more.
+    let last = STREAMS.with_borrow_mut(|streams| streams.pop_if(|set| set.stream == stream));
+    last.is_some()
 }
 
 #[cfg(test)]

@@ -6,12 +6,20 @@ use std::sync::atomic::Ordering;
 use smallvec::SmallVec;
 
 use super::capture::captured_with;
-use super::{Readiness, Use, Wait, enter, settle};
-use crate::cuda::{Current, Event, Stream};
+use super::{Readiness, Use, Wait, enter, host, settle};
+use crate::alloc::Owner;
+use crate::cuda::{Current, Event, Stream, is_host_visible};
 use crate::error::{Remedy, Result};
 
 /// The most streams that each use of memory finds busy: behind a device that is late, more questions would find nothing more.
 const MOST_BUSY: usize = 4;
+
+/// A stream of which an event is recorded once more at the release, because it may get more work until then.
+struct Again {
+    stream: Stream,
+    /// What keeps the stream alive, if that is known.
+    owner: Option<Owner>,
+}
 
 /// The streams whose oldest event is not complete. Their later events are not asked for, so that the cost of a use does not grow with
 /// the number of uses that the device is behind.
@@ -46,24 +54,42 @@ impl Readiness {
     /// # Errors
     /// If the stream belongs to another device or context, or the driver fails.
     pub fn record_stream(&self, stream: Stream) -> Result<()> {
-        self.record_stream_for(stream, Wait::ReleaseBehindRecorded)
+        self.record_stream_for(stream, None, Wait::ReleaseBehindRecorded)
     }
 
-    /// As [`Readiness::record_stream`], under the number of another place.
+    /// As [`Readiness::record_stream`], of a stream that `owner` keeps alive, under the number of another place.
     ///
     /// # Errors
     /// As [`Readiness::record_stream`].
-    pub(crate) fn record_stream_for(&self, stream: Stream, wait: Wait) -> Result<()> {
-        let current = enter(self.device())?;
-        current.require_own(stream)?;
+    pub(crate) fn record_stream_for(&self, stream: Stream, owner: Option<Owner>, wait: Wait) -> Result<()> {
+        let current = self.enter_device_of(stream)?;
+        let again = Again { stream, owner };
         if current.is_capturing(stream)? {
             // An event would be a part of the graph, and tell nothing of when the graph runs.
-            self.record_captured(stream, wait);
+            self.record_captured(current.device().ordinal(), &again, wait);
             return Ok(());
         }
         // Another thread's per-thread default stream has the same number.
-        let again = (stream != Stream::PER_THREAD).then_some(stream);
-        self.record_use(&current, stream, again, wait)
+        self.record_use(&current, stream, Some(&again).filter(|_| stream != Stream::PER_THREAD), wait)
+    }
+
+    /// Enters the device of a stream: that of the memory, or any other that reaches host-visible memory.
+    fn enter_device_of(&self, stream: Stream) -> Result<Current> {
+        let own = enter(self.device())?;
+        let refused = match own.require_own(stream) {
+            Ok(()) => return Ok(own),
+            Err(refused) if !is_host_visible(self.device()) => return Err(refused),
+            Err(refused) => refused,
+        };
+        let (ordinal, active) = (own.device().ordinal(), own.device().active()?);
+        drop(own);
+        for other in active.into_iter().filter(|other| *other != ordinal) {
+            let other = host::device(other)?.enter()?;
+            if other.require_own(stream).is_ok() {
+                return Ok(other);
+            }
+        }
+        Err(refused)
     }
 
     /// Makes `stream`, of the current context, wait for the uses of the memory that are known, before it writes the memory again.
@@ -76,9 +102,9 @@ impl Readiness {
         }
         let uses = self.0.uses.lock().unwrap_or_else(PoisonError::into_inner);
         for event in uses.iter().filter_map(|used| used.event.as_ref()).filter(|event| !event.is_known_complete()) {
-            // A stream does its work in turn; each thread has a default stream of its own by this number.
+            // It does its work in turn. Of other streams, this may be a later one with the handle of the first.
             let is_own = event.stream() == stream && event.device().ordinal() == current.device().ordinal();
-            if is_own && stream != Stream::PER_THREAD {
+            if is_own && stream == Stream::LEGACY {
                 continue;
             }
             if !current.is_capturing(stream)? {
@@ -94,14 +120,15 @@ impl Readiness {
         self.0.parts.iter().try_for_each(|part| part.wait_for_uses_in(current, stream, wait))
     }
 
-    fn record_captured(&self, stream: Stream, wait: Wait) {
-        if self.0.parts.is_empty() && stream != Stream::PER_THREAD {
+    fn record_captured(&self, ordinal: i32, again: &Again, wait: Wait) {
+        if self.0.parts.is_empty() && again.stream != Stream::PER_THREAD {
             let mut uses = self.0.uses.lock().unwrap_or_else(PoisonError::into_inner);
-            if !uses.iter().any(|used| used.stream == Some(stream)) {
-                uses.push(Use { stream: Some(stream), event: None, legacy_of: None, wait });
+            if !uses.iter().any(|used| used.ordinal == ordinal && used.stream == Some(again.stream)) {
+                let owner = again.owner.clone();
+                uses.push(Use { ordinal, stream: Some(again.stream), owner, event: None, wait });
             }
         }
-        self.0.parts.iter().for_each(|part| part.record_captured(stream, wait));
+        self.0.parts.iter().for_each(|part| part.record_captured(ordinal, again, wait));
     }
 
     /// Frees the memory only behind our own work that `stream` has now.
@@ -132,20 +159,35 @@ impl Readiness {
         self.0.parts.iter().for_each(Self::lose);
     }
 
-    fn record_use(&self, current: &Current, stream: Stream, again: Option<Stream>, wait: Wait) -> Result<()> {
+    fn record_use(&self, current: &Current, stream: Stream, again: Option<&Again>, wait: Wait) -> Result<()> {
         if self.0.parts.is_empty() {
             let event = Event::record(current, stream)?;
+            let (again_on, owner) = again.map_or((None, None), |again| (Some(again.stream), again.owner.clone()));
+            // Their owners are dropped after the lock: that may take the interpreter's.
+            let mut done: SmallVec<[Owner; 1]> = SmallVec::new();
             let mut uses = self.0.uses.lock().unwrap_or_else(PoisonError::into_inner);
-            let legacy_of = (stream == Stream::LEGACY).then(|| current.device().ordinal());
-            let is_before = |used: &Use| legacy_of.is_some() && used.legacy_of == legacy_of && used.wait == wait;
+            let ordinal = current.device().ordinal();
+            // A later event on the legacy default stream of a device stands for this one, too.
+            let is_before = |used: &Use| {
+                let is_legacy = |event: &Event| event.stream() == Stream::LEGACY;
+                stream == Stream::LEGACY
+                    && used.ordinal == ordinal
+                    && used.wait == wait
+                    && used.event.as_ref().is_some_and(is_legacy)
+            };
             // Drops completed events, so that memory that is read often does not collect them.
             let mut busy = BusyStreams { own: stream, found: SmallVec::new() };
             let mut is_done = |used: &Use| used.event.as_ref().is_none_or(|event| busy.has_completed(current, event));
-            uses.retain(|used| match used.stream {
-                Some(_) => used.stream != again,
-                None => !is_before(used) && !is_done(used),
+            uses.retain(|used| {
+                // The handle may be that of a later stream now, so that the event before still counts.
+                if used.stream.is_some() && (used.ordinal, used.stream) == (ordinal, again_on) {
+                    used.stream = None;
+                    done.extend(used.owner.take());
+                }
+                used.stream.is_some() || !is_before(used) && !is_done(used)
             });
-            uses.push(Use { stream: again, event: Some(event), legacy_of, wait });
+            uses.push(Use { ordinal, stream: again_on, owner, event: Some(event), wait });
+            drop(uses);
         }
         self.0.parts.iter().try_for_each(|part| part.record_use(current, stream, again, wait))
     }

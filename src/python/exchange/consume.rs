@@ -240,7 +240,7 @@ impl ArrayTable {
             readiness.wait_on_stream(device, stream, Wait::ExchangeOutput)?;
             if self.keeps_streams && !stream.is_default() {
                 // Nothing else says when the library's work there is done. A stream that may be gone by then cannot be asked.
-                readiness.record_stream_for(stream, Wait::ReleaseBehindLibrary)?;
+                readiness.record_stream_for(stream, None, Wait::ReleaseBehindLibrary)?;
             }
             *ordered = Some((stream, readiness.clone()));
         }

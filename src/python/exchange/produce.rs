@@ -123,7 +123,7 @@ pub(super) fn wait_by_this_thread(tensor: &crate::tensor::Tensor) -> PyResult<()
     readiness.lend(Wait::LentByExchange);
     if !stream.is_default() {
         // Nothing else says when the consumer's work there is done.
-        readiness.record_stream(stream)?;
+        readiness.record_stream_for(stream, stream_order::current_stream_owner(), Wait::ReleaseBehindRecorded)?;
     }
     Ok(())
 }

@@ -59,7 +59,7 @@ fn waiting_stream(readiness: &Readiness) -> crate::error::Result<Option<Stream>>
     let current = stream_order::enter(readiness.device())?;
     let stream = PooledStream::idle(&current)?;
     readiness.wait_in(&current, stream.stream(), Wait::ArrayInterfaceStream)?;
-    readiness.record_stream_for(stream.stream(), Wait::ArrayInterfaceKept)?;
+    readiness.record_stream_for(stream.stream(), None, Wait::ArrayInterfaceKept)?;
     Ok(Some(stream.stream()))
 }
 

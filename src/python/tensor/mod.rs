@@ -35,6 +35,7 @@ use super::{Device, cuda_stream, device, html, pickle};
 use crate::arrow::DeviceArray;
 use crate::cuda::is_cuda;
 use crate::spec::CopyMode;
+use crate::stream_order::Wait;
 
 impl Tensor {
     /// The tensor as an array, in the type that `requested_schema` asks for.
@@ -146,7 +147,8 @@ impl Tensor {
     /// Names a stream that uses the memory. The memory is freed, or returned to its owner, only behind the work
     /// that the stream has when the last reference is dropped.
     ///
-    /// Call it for work on non-blocking streams that no other stream waits for. The stream must live until then.
+    /// Call it for work on non-blocking streams that no other stream waits for. The stream must live until then: an object
+    /// that owns its stream is kept.
     ///
     /// stream: a number as DLPack passes it, or an object that `stream` takes.
     #[pyo3(signature = (stream, /))]
@@ -154,7 +156,8 @@ impl Tensor {
         let Some(readiness) = self.tensor.readiness().filter(|readiness| is_cuda(readiness.device())) else {
             return Err(PyBufferError::new_err(format!("data on {} has no streams", self.tensor.device())));
         };
-        Ok(readiness.record_stream(cuda_stream::extract(stream)?)?)
+        let (stream, owner) = (cuda_stream::extract(stream)?, cuda_stream::owner_of(stream));
+        Ok(readiness.record_stream_for(stream, Some(owner), Wait::ReleaseBehindRecorded)?)
     }
 
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import arrow_dlpack as ad
@@ -331,6 +332,97 @@ def test_managed_memory_is_written_under_the_name_of_a_device(pool: fakes.Pool) 
     for one, stream in zip(held, consumers, strict=True):
         assert driver.read(one.address, 24, stream.handle) == np.array([1, 2, 3]).tobytes()
         one.release()
+
+
+def test_managed_memory_is_read_before_it_is_written_again(pool: fakes.Pool) -> None:
+    first, second = (ad.from_arrow(DeviceArray(pa.array(values)).give()) for values in ([1, 2, 3], [4, 5, 6]))
+    named = ad.from_dlpack(Out(filled((3,), "i8"), kind=CUDA_MANAGED)).to_device("cuda:0")
+    ad.to_tensor(first, out=named)
+    driver.synchronize()
+    reads, writes = driver.Stream(), driver.Stream()
+    gate = driver.gate(reads.handle)
+    with ad.stream(reads):
+        kept = ad.from_dlpack(named, copy=True)
+    with ad.stream(writes):
+        ad.to_tensor(second, out=named)
+    driver.open_gate(gate)
+    assert np.from_dlpack(kept.to_device("cpu")).tolist() == [1, 2, 3]
+    assert np.from_dlpack(named.to_device("cpu")).tolist() == [4, 5, 6]
+
+
+def test_what_another_device_reads_is_read_before_it_is_written_again() -> None:
+    """Each device has a default stream by the same number."""
+    first, second = (ad.from_arrow(DeviceArray(pa.array(values)).give()) for values in ([1, 2, 3], [4, 5, 6]))
+    tensor = ad.to_tensor(first, copy=True)
+    driver.synchronize()
+    gate = driver.gate(driver.LEGACY, ordinal=1)
+    moved = tensor.to_device("cuda:1")
+    ad.to_tensor(second, out=tensor)
+    driver.open_gate(gate)
+    assert np.from_dlpack(moved.to_device("cpu")).tolist() == [1, 2, 3]
+    assert np.from_dlpack(tensor.to_device("cpu")).tolist() == [4, 5, 6]
+
+
+def test_a_later_stream_with_the_handle_of_another_waits_for_it() -> None:
+    """A copy is under way on a stream that was destroyed, whose handle the next stream may get."""
+    first, second = (ad.from_arrow(DeviceArray(pa.array(values)).give()) for values in ([1, 2, 3], [4, 5, 6]))
+    tensor = ad.to_tensor(first, copy=True)
+    driver.synchronize()
+    reads, before = driver.Stream(), driver.Stream()
+    gate = driver.gate(before.handle)
+    reads.wait(event := driver.Event(before.handle))
+    with ad.stream(reads.handle):
+        kept = ad.from_dlpack(tensor, copy=True)
+    handle = reads.handle
+    reads.close()
+    event.close()
+    writes = driver.Stream()
+    if writes.handle != handle:
+        pytest.skip("the driver gives a new handle each time, but with SIMULATED_CUDA_REUSE=1")
+    with ad.stream(writes.handle):
+        ad.to_tensor(second, out=tensor)
+    driver.open_gate(gate)
+    assert np.from_dlpack(kept.to_device("cpu")).tolist() == [1, 2, 3]
+    assert np.from_dlpack(tensor.to_device("cpu")).tolist() == [4, 5, 6]
+
+
+@pytest.mark.parametrize("validity", [False, True])
+def test_an_array_over_memory_that_is_written_again(validity: bool) -> None:
+    """Its event is that of several parts with a validity. Whoever asks for it waits for the later write in both cases."""
+    first, second = (ad.from_arrow(DeviceArray(pa.array(values)).give()) for values in ([1, 2, 3], [4, 5, 6]))
+    mask = ad.to_tensor(ad.from_arrow(DeviceArray(pa.array([True, False, True])).give()))
+    tensor = ad.to_tensor(first, copy=True)
+    array = ad.to_arrow(tensor, validity=mask) if validity else ad.to_arrow(tensor)
+    driver.synchronize()
+    ours, consumer = driver.Stream(), driver.Stream()
+    gate = driver.gate(ours.handle)
+    with ad.stream(ours):
+        ad.to_tensor(second, out=tensor)
+    held = fakes.cupy(ad.to_tensor(array, nulls="keep", copy=False), consumer.handle)
+    driver.open_gate(gate)
+    assert driver.read(held.address, 24, consumer.handle) == np.array([4, 5, 6]).tobytes()
+    held.release()
+
+
+def test_names_of_memory_without_an_event_wait_for_what_is_written() -> None:
+    """The memory is written under its first name, after it was given another."""
+    data = ad.from_arrow(DeviceArray(pa.array([1, 2, 3])).give())
+    memory = driver.allocate_managed(24)
+    interface = {"shape": (3,), "typestr": "<i8", "data": (memory, False), "version": 3, "stream": None}
+    managed = ad.from_dlpack(SimpleNamespace(__cuda_array_interface__=interface))
+    assert str(managed.device) == "cuda_managed:0"
+    named = managed.to_device("cuda:0")
+    ours, consumer = driver.Stream(), driver.Stream()
+    gate = driver.gate(ours.handle)
+    with ad.stream(ours):
+        ad.to_tensor(data, out=managed)
+    held = fakes.cupy(named, consumer.handle)
+    driver.open_gate(gate)
+    assert driver.read(held.address, 24, consumer.handle) == np.array([1, 2, 3]).tobytes()
+    held.release()
+    del managed, named
+    driver.drain()
+    driver.free(memory)
 
 
 class Failing:
