@@ -102,14 +102,19 @@ pub fn empty_cache() -> Result<()> {
     drain();
     let mut outcome = Ok(());
     for device in CudaDevice::in_use() {
-        let current = device.enter()?;
-        super::settle(&current, current.free_stream())?;
-        // Page-locked memory belongs to no device: the first pass frees all of it.
-        for freed in [trim_pool(&current), free_unpooled(&current), free_pinned(&current)] {
-            match freed {
-                Ok(waits) => host::count(waits),
-                Err(status) => outcome = outcome.and(Err(status.into())),
-            }
+        outcome = outcome.and(empty_cache_of(device));
+    }
+    outcome
+}
+
+fn empty_cache_of(device: &'static CudaDevice) -> Result<()> {
+    let current = device.enter()?;
+    let mut outcome = super::settle(&current, current.free_stream());
+    // Page-locked memory belongs to no device: the first pass frees all of it.
+    for freed in [trim_pool(&current), free_unpooled(&current), free_pinned(&current)] {
+        match freed {
+            Ok(waits) => host::count(waits),
+            Err(status) => outcome = outcome.and(Err(status.into())),
         }
     }
     outcome

@@ -161,12 +161,14 @@ impl Job<'_> {
     }
 
     /// Returns whether a piece goes through a staging buffer: memory of the CPU, and small page-locked pieces that may be
-    /// read now. Page-locked memory that is labelled as the CPU's, as PyTorch labels it, is the CPU's: its owner knows of
+    /// read now, whatever a stream that was named has still to do. Page-locked memory that is labelled as the CPU's, as PyTorch labels it, is the CPU's: its owner knows of
     /// no copies under way, and may change it when the call returns.
     fn is_staged(&self, piece: &Moving) -> Result<bool> {
         match (self.own.device_type(), self.readiness) {
             (DLDeviceType::CPU, _) => Ok(true),
-            (DLDeviceType::CUDA_HOST, Some(readiness)) => Ok(piece.bytes < COPIED_APART && readiness.is_complete()?),
+            (DLDeviceType::CUDA_HOST, Some(readiness)) => {
+                Ok(piece.bytes < COPIED_APART && self.transfer.stream.is_none() && readiness.is_complete()?)
+            }
             _ => Ok(false),
         }
     }

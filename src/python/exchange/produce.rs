@@ -115,12 +115,17 @@ unsafe fn tensor<'a, 'py: 'a, T: TensorClass>(
     }
 }
 
-/// Has this thread's stream wait for a tensor: the one that `current_work_stream` names, for the consumer to work on.
+/// Has this thread's stream wait for a tensor: the one that `current_work_stream` names, for the consumer to work on. The host waits for
+/// page-locked memory.
 pub(super) fn wait_by_this_thread(tensor: &crate::tensor::Tensor) -> PyResult<()> {
     let Some(readiness) = tensor.readiness().filter(|_| is_cuda(tensor.device())) else { return Ok(()) };
+    readiness.lend(Wait::LentByExchange);
+    if tensor.device().device_type() == DLDeviceType::CUDA_HOST {
+        // `current_work_stream` names no stream for it, so that a consumer on the host reads at once.
+        return Ok(readiness.wait_on_host(Wait::DlpackHostVisible)?);
+    }
     let stream = stream_order::current_stream();
     readiness.wait_on_stream(tensor.device(), stream, Wait::ExchangeStream)?;
-    readiness.lend(Wait::LentByExchange);
     if !stream.is_default() {
         // Nothing else says when the consumer's work there is done.
         readiness.record_stream_for(stream, stream_order::current_stream_owner(), Wait::ReleaseBehindRecorded)?;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import sys
 
@@ -74,6 +75,15 @@ class TestExports:
         with ad.stream(work):
             borrowed = exchange.borrow(tensor)
         assert driver.read(borrowed.data, 24, work.handle) == VALUES.tobytes()
+
+    def test_page_locked_memory_may_be_read_at_once(self, pool, stream) -> None:
+        """Its consumers are told no stream, also in a block."""
+        tensor = tensor_of(pool, stream)
+        driver.synchronize()
+        with ad.stream(stream):
+            copy = tensor.to_device("cuda_host")
+            borrowed = exchange.borrow(copy)
+        assert np.frombuffer((ctypes.c_char * 24).from_address(borrowed.data), "int32").tolist() == VALUES.tolist()
 
     def test_memory_is_kept_until_the_work_on_this_threads_stream_is_done(self, pool, stream) -> None:
         tensor = tensor_of(pool, stream)

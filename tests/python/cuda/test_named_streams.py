@@ -189,6 +189,22 @@ class TestToDevice:
         assert np.from_dlpack(host).ravel().tolist() == [0x02020202, 1, 2, 3, 4, 5]
         held.release()
 
+    @pytest.mark.parametrize("rows", [6, 1 << 15])
+    def test_page_locked_memory_on_its_way_to_a_device(self, rows: int) -> None:
+        """Small pieces and large ones: a write to it is under way on the stream that is named."""
+        tensor = ad.from_dlpack(np.arange(rows, dtype="int32")).to_device("cuda_host")
+        work = driver.Stream()
+        held = fakes.Held(tensor.__dlpack__(stream=work.handle, max_version=(1, 0)))
+        other = driver.allocate(4)
+        driver.fill(other, 2, 4, work.handle)
+        gate = driver.gate(work.handle)
+        driver.copy_to_host(held.address, other, 4, work.handle)
+        moved = tensor.to_device("cuda:0", stream=work)
+        driver.open_gate(gate)
+        assert np.from_dlpack(moved.to_device("cpu")).tolist() == [0x02020202, *range(1, rows)]
+        held.release()
+        driver.free(other)
+
     def test_where_it_is(self, pool, stream) -> None:
         tensor = ad.from_dlpack(fakes.Torch(pool, VALUES, stream=stream.handle))
         assert tensor.to_device("cuda:0") is tensor
