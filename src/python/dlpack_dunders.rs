@@ -133,6 +133,13 @@ impl Consumer {
         match stream {
             None => Ok(Self::Default),
             Some(stream) if answer(stream.py(), stream.extract::<i64>())? == Some(-1) => Ok(Self::Unordered),
+            // ROCm's default stream, whose number is not CUDA's.
+            Some(stream)
+                if tensor.device().device_type() == DLDeviceType::ROCM
+                    && answer(stream.py(), stream.extract::<i64>())? == Some(0) =>
+            {
+                Ok(Self::Default)
+            }
             // Whatever it is.
             Some(_) if tensor.readiness().is_none() && asked.is_none_or(|asked| !is_cuda(asked)) => {
                 Err(no_stream(tensor.device()).into())

@@ -278,8 +278,7 @@ impl Job<'_> {
         }
         let used = source.used_by(&current, stream);
         let outcome = outcome.and(used);
-        let device = Device::new(DLDeviceType::CUDA_HOST, current.device().ordinal());
-        match outcome.and_then(|()| written(device, &current, stream, Wait::MovedToPinned)) {
+        match outcome.and_then(|()| written(self.transfer.device, &current, stream, Wait::MovedToPinned)) {
             Ok(readiness) => Ok(Placed {
                 start,
                 owner: Arc::new(PinnedOwner::new(buffer, readiness.clone())),

@@ -9,6 +9,7 @@ from typing import Any
 import arrow_dlpack as ad
 import driver
 import exchange
+import fakes
 import producers
 import pyarrow as pa
 import pytest
@@ -68,6 +69,16 @@ def test_no_stream_is_known(kind: int) -> None:
     with pytest.raises(BufferError, match="has no streams"):
         tensor.record_stream(1)
     assert driver.calls() == calls
+
+
+def test_the_default_stream_of_rocm_is_0() -> None:
+    """What is written has nothing to wait for on any stream."""
+    tensor = ad.to_tensor(opaque(ROCM, event=None)[1])
+    held = fakes.Held(tensor.__dlpack__(stream=0, max_version=(1, 0)))
+    assert held.device == (ROCM, 1)
+    held.release()
+    with pytest.raises(BufferError, match="rocm:1"):
+        ad.to_tensor(opaque(ROCM)[1]).__dlpack__(stream=0, max_version=(1, 0))
 
 
 def test_what_needs_the_runtime_is_an_error() -> None:

@@ -50,7 +50,10 @@ def same(found: Any, expected: pa.Array) -> None:
     assert read.equals(expected), (read, expected)
 
 
-@pytest.mark.parametrize("way", ["cuda", "cuda_host", "cuda:1", "cuda cuda:1", "cuda cuda_host", "cuda_host cuda"])
+WAYS = ["cuda", "cuda_host", "cuda:1", "cuda cuda:1", "cuda cuda_host", "cuda cuda_host:1", "cuda_host cuda"]
+
+
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", EVERY)
 def test_there_and_back(name: str, way: str) -> None:
     array = ad.from_arrow(EVERY[name])
