@@ -218,6 +218,26 @@ class TestPageLocked:
             driver.free(target)
 
     @PREFETCH
+    @pytest.mark.parametrize("recorded", [False, True])
+    def test_memory_is_used_again_behind_what_another_device_reads(self, prefetch: int, recorded: bool) -> None:
+        """Page-locked memory is every device's, by whichever device it was asked for."""
+        targets = []
+        work = driver.Stream(1) if recorded else None
+        number = work.handle if work is not None else driver.LEGACY
+        for batch in ad.Loader(table(320, 50), columns=["row"], batch_size=16, device="cuda_host", prefetch=prefetch):
+            held = fakes.Held(batch.__dlpack__(max_version=(1, 0)))
+            if work is not None:
+                batch.record_stream(work)
+            targets.append(driver.allocate(16 * 8, 1))
+            driver.copy_from_host(targets[-1], held.address, 16 * 8, number, 1)
+            held.release()
+            del batch, held
+        found = b"".join(driver.read(target, 16 * 8, number, 1) for target in targets)
+        assert found == np.arange(320).tobytes()
+        for target in targets:
+            driver.free(target, 1)
+
+    @PREFETCH
     @pytest.mark.parametrize("form", ["tensor", "arrow"])
     def test_memory_that_is_viewed_as_the_cpus_is_used_again_behind_what_reads_it(
         self, form: str, prefetch: int

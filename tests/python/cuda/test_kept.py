@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -98,6 +99,37 @@ def test_the_stream_of_a_thread_that_borrowed(pool: fakes.Pool) -> None:
     del tensor
     given_back(lambda: pool.freed, gate)
     assert driver.read(target, VALUES.nbytes, work.handle) == VALUES.tobytes()
+
+
+@pytest.mark.parametrize("by", ["block", "record_stream"])
+def test_an_object_that_owns_its_stream(pool: fakes.Pool, by: str) -> None:
+    """The stream is asked at the release what it got since, and a destroyed one must not be asked."""
+    tensor = ad.from_dlpack(fakes.Torch(pool, VALUES, stream=driver.LEGACY))
+    driver.settle()
+    work = driver.Stream()
+    alive = weakref.ref(work)
+    if by == "block":
+        with ad.stream(work):
+            by_exchange(tensor)
+    else:
+        tensor.record_stream(work)
+    del work
+    gc.collect()
+    assert alive() is not None
+    del tensor
+    gc.collect()
+    assert alive() is None
+
+
+def test_a_stream_of_another_device_than_the_memorys_name(pool: fakes.Pool) -> None:
+    """Managed memory under the name of another device is used on that one, and asked about there."""
+    source = DeviceArray(pa.array(VALUES), CUDA_MANAGED)
+    tensor = ad.to_tensor(ad.from_arrow(source.give()).to_device("cuda:1"))
+    work = driver.Stream(1)
+    tensor.record_stream(work)
+    gate = driver.gate(work.handle, 1)
+    del tensor
+    given_back(lambda: source.node.releases, gate)
 
 
 def test_an_object_with_the_array_interface(pool: fakes.Pool) -> None:
