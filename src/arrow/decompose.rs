@@ -391,7 +391,7 @@ impl DeviceArray {
     /// As [`super::export_device_array`].
     pub(crate) fn as_host_memory(&self) -> Result<Self> {
         let array = ArrayNode::of(&self.alone()?)?.export(&self.owner())?;
-        super::import::host_array(array, self.field().clone())
+        super::import::host_array(array, self.field().clone()).map(|made| made.over_lent(self.is_lent()))
     }
 
     /// Returns the same memory under another device that reaches it, with this readiness.
@@ -401,6 +401,7 @@ impl DeviceArray {
     pub(crate) fn relabelled(&self, readiness: crate::stream_order::Readiness) -> Result<Self> {
         let array = ArrayNode::of(&self.alone()?)?.export(&self.owner())?;
         super::import::array_ready_at(array, self.field().clone(), Some(readiness))
+            .map(|made| made.over_lent(self.is_lent()))
     }
 }
 

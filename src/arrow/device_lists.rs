@@ -135,7 +135,8 @@ impl DeviceArray {
                 ..ArrayNode::default()
             };
             let field = Arc::new(Field::new(item.name(), DataType::UInt8, false));
-            return array_ready_at(node.export(&self.owner())?, field, self.readiness().cloned());
+            return array_ready_at(node.export(&self.owner())?, field, self.readiness().cloned())
+                .map(|made| made.over_lent(self.is_lent()));
         }
         let array = child(view.array, 0)?;
         let unsigned = |value: i64| usize::try_from(value).map_err(|_| Error::invalid("a negative count"));

@@ -40,6 +40,8 @@ struct Imported {
     readiness: Option<Readiness>,
     /// Whether this owner releases the memory behind the work that may use it. Sharers of its memory do not.
     in_order: bool,
+    /// Whether the memory is that of a tensor that others may write to.
+    lent: bool,
 }
 
 // SAFETY: the Arrow C data interface lets an array be moved to and released on any thread; the guard adds what its
@@ -57,7 +59,7 @@ impl Drop for Imported {
             None => release_array(&mut self.array.array, self.guard),
             Some(readiness) => {
                 let array = std::mem::replace(&mut self.array, host(ArrowArray::empty()));
-                let moved = Self { array, guard: self.guard, readiness: None, in_order: false };
+                let moved = Self { array, guard: self.guard, readiness: None, in_order: false, lent: false };
                 readiness.release(move || drop(moved));
             }
         }
@@ -148,7 +150,7 @@ impl DeviceArray {
         // SAFETY: `source` points to a struct, which is ours to change: the move of the C data interface is a bitwise
         // copy, then the source counts as released.
         unsafe { (*source).array.release = None };
-        let mut imported = Imported { array, guard, readiness: None, in_order: true };
+        let mut imported = Imported { array, guard, readiness: None, in_order: true, lent: false };
         let device = Device::from_arrow(imported.array.device_type, imported.array.device_id)?;
         // SAFETY: the member is NULL or points to an event of the device, which lives until the array is released.
         imported.readiness = unsafe { Readiness::imported(device, imported.array.sync_event) }?;
@@ -172,12 +174,15 @@ impl DeviceArray {
         // SAFETY: `source` points to a struct, which is ours to change: the move of the C data interface is a bitwise
         // copy, then the source counts as released.
         unsafe { (*source).release = None };
-        Self::own(Imported { array: host(array), guard, readiness: None, in_order: false }, field)
+        Self::own(Imported { array: host(array), guard, readiness: None, in_order: false, lent: false }, field)
     }
 
     fn own(imported: Imported, field: FieldRef) -> Result<Self> {
         // From here on the owner releases the struct, whatever the checks find.
         let owner = Arc::new(imported);
+        if let Some(readiness) = &owner.readiness {
+            readiness.owned_by(owner.clone());
+        }
         let array = &owner.array;
         let device = Device::from_arrow(array.device_type, array.device_id)?;
         if device.is_cpu() && !array.sync_event.is_null() {
@@ -214,6 +219,7 @@ impl DeviceArray {
                 guard: release_directly,
                 readiness: None,
                 in_order: false,
+                lent: false,
             },
             field,
         )
@@ -450,6 +456,19 @@ impl DeviceArray {
         self.owner.clone()
     }
 
+    /// Returns whether the memory is that of a tensor that others may write to: no slice or array of arrow-rs may borrow it.
+    pub(crate) fn is_lent(&self) -> bool {
+        self.owner.lent
+    }
+
+    /// Returns an array that was just made, marked as over memory of a tensor or an array that is lent.
+    pub(crate) fn over_lent(mut self, lent: bool) -> Self {
+        if let Some(owner) = Arc::get_mut(&mut self.owner).filter(|_| lent) {
+            owner.lent = true;
+        }
+        self
+    }
+
     /// Returns when the memory is written, and which work uses it; `None` for ordinary host memory.
     #[must_use]
     pub fn readiness(&self) -> Option<&Readiness> {
@@ -484,7 +503,10 @@ fn from_arrow_rs(array: FFI_ArrowArray) -> ArrowArray {
 
 /// Owns an array that we made, in host memory, which keeps the invariant `imported`.
 pub(crate) fn host_array(array: ArrowArray, field: FieldRef) -> Result<DeviceArray> {
-    DeviceArray::own(Imported { array: host(array), guard: release_directly, readiness: None, in_order: false }, field)
+    DeviceArray::own(
+        Imported { array: host(array), guard: release_directly, readiness: None, in_order: false, lent: false },
+        field,
+    )
 }
 
 /// Owns an array that we made over memory with this readiness, whose owner releases it in that order. It keeps the
@@ -493,5 +515,5 @@ pub(crate) fn array_ready_at(array: ArrowArray, field: FieldRef, readiness: Opti
     let device = readiness.as_ref().map_or(Device::CPU, Readiness::device);
     let (device_type, device_id) = device.to_arrow();
     let array = ArrowDeviceArray { array, device_id, device_type, sync_event: std::ptr::null_mut(), reserved: [0; 3] };
-    DeviceArray::own(Imported { array, guard: release_directly, readiness, in_order: false }, field)
+    DeviceArray::own(Imported { array, guard: release_directly, readiness, in_order: false, lent: false }, field)
 }

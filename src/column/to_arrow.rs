@@ -65,8 +65,8 @@ fn array_of(tensor: &Tensor, form: TensorField, valid: Option<&Tensor>, copy: Co
             column.readiness = Readiness::joined(column.readiness.into_iter().chain([bits.readiness]))?;
         }
     }
-    let ColumnNode { node, field, owner, readiness } = column;
-    array_ready_at(node.export(&owner)?, field, readiness)
+    let ColumnNode { node, field, owner, readiness, lent } = column;
+    Ok(array_ready_at(node.export(&owner)?, field, readiness)?.over_lent(lent))
 }
 
 /// Copies the validity of dictionary codes to the host, which compares the codes of valid rows with the dictionary.
@@ -233,6 +233,8 @@ pub(crate) struct ColumnNode {
     pub(crate) owner: Owner,
     /// When the memory is written, on a device.
     pub(crate) readiness: Option<Readiness>,
+    /// Whether others may write to the memory.
+    pub(crate) lent: bool,
 }
 
 impl ColumnNode {
@@ -331,7 +333,8 @@ pub(crate) fn column_node(
     } else {
         form.field
     };
-    Ok(ColumnNode { node, field, owner, readiness })
+    let lent = tensor.is_lent() && !plan.moves_values();
+    Ok(ColumnNode { node, field, owner, readiness, lent })
 }
 
 /// As [`to_arrow`], in the type of `requested`, exactly: every value survives the way there and back.

@@ -69,9 +69,9 @@ pub struct Readiness(Arc<Inner>);
 
 struct Inner {
     device: Device,
-    /// Unset if the memory is written already.
+    /// Unset if the memory is written already, or if this is another name of its only part.
     ready: OnceLock<Ready>,
-    /// The pieces of memory, if there are several.
+    /// The pieces of memory, if there are several, or the memory that this is another name of.
     parts: Vec<Readiness>,
     /// What this is a part of: whoever knows the memory by that waits for a later write, too.
     wholes: Mutex<Vec<Weak<Inner>>>,
@@ -92,8 +92,8 @@ unsafe impl Sync for Ready {}
 /// When memory is written.
 enum Ready {
     /// When another library's event is complete. The pointer leads to its handle, which lives as long as the memory's
-    /// owner.
-    Foreign(*const EventHandle),
+    /// owner, if that is known.
+    Foreign(*const EventHandle, OnceLock<Weak<dyn Send + Sync>>),
     /// When this event of ours is complete.
     Own(Event),
 }
@@ -164,7 +164,7 @@ impl Readiness {
         if is_cuda(device) && !event.is_aligned() {
             return Err(Error::invalid("ArrowDeviceArray.sync_event is a misaligned pointer"));
         }
-        Ok(Some(Self::new(device, Some(Ready::Foreign(event)), Vec::new())))
+        Ok(Some(Self::new(device, Some(Ready::Foreign(event, OnceLock::new())), Vec::new())))
     }
 
     /// Returns the readiness of memory that is written when the work that `stream` has now is done.
@@ -177,6 +177,9 @@ impl Readiness {
     /// Sets that the memory is written when the work that `stream` has now is done. Only for memory that nobody else
     /// knows yet.
     pub(crate) fn written_behind(&self, current: &Current, stream: Stream, wait: Wait) -> Result<()> {
+        if let [memory] = self.0.parts.as_slice() {
+            return memory.written_behind(current, stream, wait);
+        }
         if !wait.is_skipped() {
             let event = Event::record(current, stream)?;
             // Memory with an event is not new.
@@ -199,7 +202,7 @@ impl Readiness {
             (None, _) => self.written_behind(current, stream, wait)?,
             // Holders of its handle, such as an array with it as `sync_event`, wait for the later work from now on.
             (Some(Ready::Own(event)), _) => event.record_again(current, stream)?,
-            (Some(Ready::Foreign(_)), _) => return Err(Error::internal("another library's event was let through")),
+            (Some(Ready::Foreign(..)), _) => return Err(Error::internal("another library's event was let through")),
         }
         self.wholes_written_again(current, stream, wait)
     }
@@ -212,20 +215,15 @@ impl Readiness {
         let wholes: Vec<_> = self.0.wholes.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for whole in wholes.iter().filter_map(Weak::upgrade).map(Self) {
             match (whole.0.ready.get(), whole.0.parts.as_slice()) {
-                // It has the part's event, if it has any.
-                (ready, [_]) => {
-                    if ready.is_none() {
-                        // Of two that set it at once, either has the same.
-                        let _ = whole.0.ready.set(Ready::Foreign(self.exported_event().cast_const().cast()));
-                    }
-                }
+                // It has the part's event.
+                (_, [_]) => {}
                 (None, _) => whole.written_behind(current, stream, wait)?,
                 (Some(Ready::Own(event)), _) => {
                     // Its other parts may not be written yet.
                     current.stream_waits(stream, *event.handle())?;
                     event.record_again(current, stream)?;
                 }
-                (Some(Ready::Foreign(_)), _) => {}
+                (Some(Ready::Foreign(..)), _) => {}
             }
             whole.wholes_written_again(current, stream, wait)?;
         }
@@ -239,7 +237,7 @@ impl Readiness {
     pub(crate) fn require_own_event(&self) -> Result<()> {
         match (self.0.ready.get(), self.0.parts.as_slice()) {
             (_, [memory]) => memory.require_own_event(),
-            (Some(Ready::Foreign(_)), _) => {
+            (Some(Ready::Foreign(..)), _) => {
                 Err(Error::argument("memory whose event is another library's cannot be written"))
             }
             _ => Ok(()),
@@ -292,13 +290,29 @@ impl Readiness {
             let reason = format!("the data on {device} has several events, and its runtime is not known here");
             return Err(Error::new(ErrorKind::Device, reason).remedy_is("synchronise the data first, or pass it apart"));
         }
-        Ok(Self::new(device, first.map(|event| Ready::Foreign(event.cast_const().cast())), parts))
+        let event = first.map(|event| Ready::Foreign(event.cast_const().cast(), OnceLock::new()));
+        Ok(Self::new(device, event, parts))
     }
 
     /// Returns the readiness of the same memory under another device that reaches it.
     pub(crate) fn relabelled(&self, device: Device) -> Self {
-        let event = self.0.ready.get().map(|_| Ready::Foreign(self.exported_event().cast_const().cast()));
-        Self::new(device, event, Wait::RelabelledParts.kept(vec![self.clone()]))
+        Self::new(device, None, Wait::RelabelledParts.kept(vec![self.clone()]))
+    }
+
+    /// Sets who owns the memory, and with it another library's event: clones of this may outlive both.
+    pub(crate) fn owned_by(&self, owner: Owner) {
+        if let Some(Ready::Foreign(_, known)) = self.0.ready.get() {
+            // It has one owner.
+            let _ = known.set(Arc::downgrade(&owner));
+        }
+    }
+
+    /// When the memory is written; `None` if it is.
+    fn ready(&self) -> Option<&Ready> {
+        match self.0.parts.as_slice() {
+            [memory] => memory.ready(),
+            _ => self.0.ready.get(),
+        }
     }
 
     /// Returns the device of the memory.
@@ -314,16 +328,23 @@ impl Readiness {
 
     /// Returns whether there is no event to wait for.
     fn is_written(&self) -> bool {
-        self.0.ready.get().is_none()
+        self.ready().is_none()
     }
 
     /// Returns the event to wait for. Only called when the device's runtime is present.
     fn event(&self) -> Option<EventHandle> {
-        match self.0.ready.get()? {
-            Ready::Foreign(event) if event.is_null() => None,
-            // SAFETY: `imported` was promised an event that lives as long as the memory's owner, which whoever has this
-            // order has.
-            Ready::Foreign(event) => Some(unsafe { event.read() }).filter(|event| !event.is_null()),
+        match self.ready()? {
+            Ready::Foreign(event, _) if event.is_null() => None,
+            Ready::Foreign(event, owner) => {
+                // Memory that was released has nothing to wait for.
+                let _owner = match owner.get() {
+                    Some(owner) => Some(owner.upgrade()?),
+                    None => None,
+                };
+                // SAFETY: `imported` was promised an event that lives as long as the memory's owner, which is held here, or not known
+                // yet by others.
+                Some(unsafe { event.read() }).filter(|event| !event.is_null())
+            }
             Ready::Own(event) => Some(*event.handle()),
         }
     }
@@ -346,12 +367,12 @@ impl Readiness {
     /// Returns whether an event of ours was seen complete. Another library may record its own again, so that is asked for each
     /// time.
     fn is_known_complete(&self) -> bool {
-        matches!(self.0.ready.get(), Some(Ready::Own(event)) if event.is_known_complete())
+        matches!(self.ready(), Some(Ready::Own(event)) if event.is_known_complete())
     }
 
     /// Asks the driver whether the memory is written, unless that is known. The device's context is current in this thread.
     fn ask_complete(&self, entered: &'static CudaDevice) -> Called<bool> {
-        match self.0.ready.get() {
+        match self.ready() {
             Some(Ready::Own(event)) => event.is_complete_here(),
             _ => self.event().map_or(Ok(true), |event| entered.is_complete(event)),
         }
@@ -360,8 +381,8 @@ impl Readiness {
     /// Returns the `sync_event` of an export, which must keep this readiness and the memory's owner alive. NULL if the
     /// memory is written.
     pub(crate) fn exported_event(&self) -> *mut c_void {
-        let event = match self.0.ready.get() {
-            Some(Ready::Foreign(event)) => *event,
+        let event = match self.ready() {
+            Some(Ready::Foreign(event, _)) => *event,
             Some(Ready::Own(event)) => std::ptr::from_ref(event.handle()),
             None => std::ptr::null(),
         };

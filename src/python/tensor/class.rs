@@ -16,14 +16,14 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// A tensor for Python.
+    /// A tensor for Python, read-only if its memory is shared: see [`LentTensor::new`].
     #[must_use]
     pub fn new(tensor: crate::tensor::Tensor) -> Self {
-        Self::with_legacy(tensor, Legacy::default())
+        Self { tensor: LentTensor::new(tensor), legacy: Legacy::default() }
     }
 
     pub(in crate::python) fn with_legacy(tensor: crate::tensor::Tensor, legacy: Legacy) -> Self {
-        Self { tensor: LentTensor::new(tensor), legacy }
+        Self { tensor: LentTensor::of_result(tensor), legacy }
     }
 
     /// The tensor itself.
