@@ -8,7 +8,7 @@ use super::converted::Converted;
 use super::planned_rows::{PlannedBatch, PlannedRows};
 use crate::arrow::DeviceArray;
 use crate::error::{Error, Result};
-use crate::ragged::{PlannedPadded, PlannedRagged, check_ragged, has_lengths};
+use crate::ragged::{PlannedPadded, PlannedRagged, check_ragged, has_codes, has_lengths};
 use crate::spec::{Conversion, CopyMode, Group, GroupForm, Options, Pad, all_or_errors, select};
 
 /// A group whose rows differ in length, or are passed through as Arrow.
@@ -90,6 +90,14 @@ impl VariedGroup {
             None => Ok(()),
         };
         required.map_err(|error| error.in_group(&self.name))
+    }
+
+    /// Returns whether elements become codes of a dictionary.
+    ///
+    /// # Errors
+    /// As [`check_ragged`].
+    pub(crate) fn has_codes(&self) -> Result<bool> {
+        Ok(self.rows()?.is_some() && has_codes(&self.field, &self.options)?)
     }
 
     /// Returns whether rows have to be copied together before they are converted, although they lie in one array: the values of list

@@ -91,7 +91,7 @@ impl Groups {
         conversion.refuse_kept_nulls()?;
         let (results, varied) = conversion.check_results(field)?;
         let groups = results.into_iter().map(Prepared::new).collect::<Result<_>>()?;
-        Ok(Self { groups, varied: VariedGroups::new(varied), threads: conversion.threads, hashed: false })
+        Ok(Self { groups, varied: VariedGroups::new(varied)?, threads: conversion.threads, hashed: false })
     }
 
     /// Returns the copy log's entries for each group's batches, which are made on this device from arrays on devices of
@@ -189,7 +189,7 @@ impl Groups {
     /// As [`Groups::fold_dictionaries`].
     pub(super) fn dictionaries(&mut self) -> Result<Option<u64>> {
         let has_any = self.groups.iter().any(|group| group.known().iter().any(Option::is_some));
-        if self.hashed || !has_any {
+        if self.hashed || !has_any && self.varied.dictionaries().next().is_none() {
             return Ok(None);
         }
         self.hashed = true;
@@ -201,8 +201,9 @@ impl Groups {
     /// # Errors
     /// If arrow-cast writes no values of a dictionary's type, or an allocation fails.
     pub(super) fn fold_dictionaries(&self, hash: u64) -> Result<u64> {
-        self.groups.iter().flat_map(|group| group.known().iter().flatten()).try_fold(hash, |hash, dictionary| {
-            let values = with_ticks(&dictionary.values)?;
+        let packed = self.groups.iter().flat_map(|group| group.known().iter().flatten());
+        packed.map(|dictionary| &dictionary.values).chain(self.varied.dictionaries()).try_fold(hash, |hash, values| {
+            let values = with_ticks(values)?;
             let texts = texts(values.as_ref())?;
             let (mut hash, mut samples) = (fold_count(hash, values.len()), Samples::new());
             while samples.row() < values.len() {

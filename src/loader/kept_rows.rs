@@ -10,6 +10,7 @@ use arrow_data::ArrayData;
 
 #[cfg(feature = "python")]
 use super::conversion_hashes::fold_group;
+use super::kept_dictionaries::KeptDictionaries;
 use super::row_bytes::row_bytes;
 use super::row_hashes::{NO_VALUE, fold};
 use super::texts::with_ticks;
@@ -27,7 +28,10 @@ const JOINED_FROM: usize = 4;
 const COPIED: usize = 1 << 16;
 
 /// The groups of a batch whose rows differ in length, or are passed through.
-pub(super) struct VariedGroups(Arc<Vec<VariedGroup>>);
+pub(super) struct VariedGroups {
+    groups: Arc<Vec<VariedGroup>>,
+    dictionaries: Arc<KeptDictionaries>,
+}
 
 /// What the groups are made of in an array of the source, or in rows that were copied together.
 pub(super) struct KeptArray {
@@ -124,24 +128,46 @@ impl KeptRow {
 }
 
 impl VariedGroups {
-    pub(super) fn new(groups: Vec<VariedGroup>) -> Self {
-        Self(Arc::new(groups))
+    /// # Errors
+    /// As [`KeptDictionaries::new`].
+    pub(super) fn new(groups: Vec<VariedGroup>) -> Result<Self> {
+        let dictionaries = Arc::new(KeptDictionaries::new(&groups)?);
+        Ok(Self { groups: Arc::new(groups), dictionaries })
     }
 
+    /// Returns the same groups for another lane, whose codes have to be of the same dictionaries.
     pub(super) fn another(&self) -> Self {
-        Self(self.0.clone())
+        Self { groups: self.groups.clone(), dictionaries: self.dictionaries.clone() }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.groups.is_empty()
+    }
+
+    /// Returns the dictionaries of elements that become codes, once the first array was read.
+    pub(super) fn dictionaries(&self) -> impl Iterator<Item = &ArrayRef> {
+        self.dictionaries.known()
+    }
+
+    /// What a group is made of in an array. Its codes are compared now: any row may be the first of them in a batch.
+    fn part(&self, number: usize, group: &VariedGroup, array: DeviceArray) -> Result<KeptPart> {
+        let part = KeptPart::new(array);
+        if self.dictionaries.has_codes(number) && !part.array.is_empty() {
+            let data = part.array.to_arrow_unlogged()?.to_data();
+            let data = self.dictionaries.under_first(number, group, data);
+            // A part that was just made has none.
+            _ = part.data.set(data.map_err(|error| error.in_group(&group.name))?);
+        }
+        Ok(part)
     }
 
     /// Returns what the groups are made of in a host array, the first row of which is number `first` of its shard.
     ///
     /// # Errors
-    /// If the allocation of offsets fails.
+    /// If the allocation of offsets fails, or its codes are of another dictionary than those of the first array.
     pub(super) fn keep(&self, array: &DeviceArray, shard: usize, first: usize) -> Result<Arc<KeptArray>> {
-        let parts = self.0.iter().map(|group| group.part_of(array).map(KeptPart::new)).collect::<Result<_>>()?;
+        let part = |(number, group): (usize, &VariedGroup)| self.part(number, group, group.part_of(array)?);
+        let parts = self.groups.iter().enumerate().map(part).collect::<Result<_>>()?;
         let origin = RowOrigin::Array { shard, first };
         Ok(Arc::new(KeptArray { parts, origin, is_passed: AtomicBool::new(false) }))
     }
@@ -152,7 +178,7 @@ impl VariedGroups {
     /// As [`Conversion::to_results`](crate::Conversion::to_results), with the row of the source, and the number of its shard.
     pub(super) fn convert(&self, rows: &[KeptRow]) -> std::result::Result<Vec<Converted>, (Error, usize)> {
         let mut results = Vec::new();
-        for (number, group) in self.0.iter().enumerate() {
+        for (number, group) in self.groups.iter().enumerate() {
             let parts = gathered(rows, number, group);
             let made = parts.and_then(|parts| group.convert(&parts, CopyMode::IfNeeded));
             results.extend(made.map_err(|error| located(error, rows))?);
@@ -165,7 +191,7 @@ impl VariedGroups {
     /// # Errors
     /// If an allocation fails.
     pub(super) fn fold(&self, hash: u64, row: &KeptRow) -> Result<u64> {
-        self.0.iter().enumerate().try_fold(hash, |hash, (number, group)| {
+        self.groups.iter().enumerate().try_fold(hash, |hash, (number, group)| {
             let part = row.array.part(number)?;
             let folded = match group.group.form() {
                 GroupForm::Arrow => part.columns().and_then(|columns| fold_texts(hash, columns, row.row)),
@@ -182,7 +208,7 @@ impl VariedGroups {
     /// Returns a hash that goes on with what rows become, for loaders whose hashes of equal rows are equal.
     #[cfg(feature = "python")]
     pub(super) fn fold_conversion(&self, hash: u64) -> u64 {
-        self.0.iter().fold(hash, fold_group)
+        self.groups.iter().fold(hash, fold_group)
     }
 
     /// Counts the bytes of these rows.
@@ -228,8 +254,8 @@ impl VariedGroups {
             return Ok(());
         }
         let kept: Vec<KeptRow> = rows.iter().map(|row| KeptRow::clone(row)).collect();
-        let joined = |(number, group): (usize, &VariedGroup)| join(&kept, number, group).map(KeptPart::new);
-        match self.0.iter().enumerate().map(joined).collect::<Result<Vec<_>>>() {
+        let joined = |(number, group): (usize, &VariedGroup)| self.part(number, group, join(&kept, number, group)?);
+        match self.groups.iter().enumerate().map(joined).collect::<Result<Vec<_>>>() {
             Ok(parts) => {
                 let origin = RowOrigin::Rows(kept.iter().map(|row| row.array.origin(row.row)).collect());
                 let array = Arc::new(KeptArray { parts, origin, is_passed: AtomicBool::new(true) });

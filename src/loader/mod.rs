@@ -9,6 +9,7 @@ mod conversion_hashes;
 mod draws;
 mod groups;
 mod inline;
+mod kept_dictionaries;
 mod kept_memory;
 mod kept_rows;
 mod options;

@@ -68,6 +68,14 @@ pub(super) fn leaf_spec(field: &FieldRef, options: &Options) -> Result<Spec> {
     Ok(spec)
 }
 
+/// Returns whether the innermost elements become codes of a dictionary.
+///
+/// # Errors
+/// As [`leaf_spec`].
+pub(crate) fn has_codes(field: &FieldRef, options: &Options) -> Result<bool> {
+    Ok(leaf_spec(field, options)?.has_codes())
+}
+
 pub(super) fn unsupported(data_type: &DataType) -> Error {
     let error = Error::unsupported(format!("Arrow type {data_type} has no ragged form"));
     match data_type {

@@ -18,6 +18,7 @@ mod views;
 
 use arrow_schema::FieldRef;
 
+pub(crate) use elements::has_codes;
 pub(crate) use level::has_lengths;
 pub(crate) use pad_rules::lengths_of_type;
 pub(crate) use padded::{PlannedPadded, plan_padded_type};

@@ -134,3 +134,71 @@ class TestCodesKeepTheirMeaning:
             list(loader)
             found.append(loader.fingerprint()["dictionaries"])
         assert found[0] == found[2] != found[1]
+
+
+def lists_of(words: list[str], first: int = 0, dictionary: list[str] | None = None) -> pa.RecordBatch:
+    """Lists of three codes, of a dictionary in memory of its own."""
+    codes = pa.array([(first + at) % len(words) for at in range(12)], pa.int8())
+    items = pa.DictionaryArray.from_arrays(codes, pa.array(dictionary or words))
+    return pa.record_batch({"l": pa.ListArray.from_arrays(pa.array(range(0, 13, 3), pa.int32()), items)})
+
+
+class TestCodesOfLists:
+    """Of padded and ragged groups, whose rows are copied together where they are from several arrays."""
+
+    @pytest.mark.parametrize("form", ["padded", "ragged"])
+    @pytest.mark.parametrize("options", [{}, {"shuffle_buffer": 24, "seed": 3}, {"shuffle_buffer": 7, "seed": 1}])
+    @pytest.mark.parametrize("batch_size", [3, 24])
+    def test_are_those_of_the_arrays(self, batch_size: int, options: dict, form: str):
+        words = ["a", "b", "c", "d", "e"]
+        source = pa.Table.from_batches([lists_of(words, first) for first in range(6)])
+        rows = [[words.index(word) for word in row] for row in source["l"].to_pylist()]
+        order = list(ad.Loader(pa.table({"n": np.arange(24)}), batch_size=24, **options))[0]
+        columns = {"l": getattr(ad, form)("l")}
+        found = []
+        for batch in ad.Loader(source, batch_size=batch_size, columns=columns, **options):
+            if form == "padded":
+                found.extend(numpy_of(batch["l"]).tolist())
+            else:
+                assert pa.array(batch["l"].values.dictionary).to_pylist() == words
+                offsets, values = numpy_of(batch["l"].offsets), numpy_of(batch["l"].values)
+                found.extend(values[offsets[at] : offsets[at + 1]].tolist() for at in range(len(offsets) - 1))
+        assert found == [rows[row] for row in numpy_of(order).ravel()]
+
+    @pytest.mark.parametrize("batch_size", [4, 8])
+    @pytest.mark.parametrize("shuffle_buffer", [0, 8])
+    def test_of_other_dictionaries_are_refused(self, shuffle_buffer: int, batch_size: int):
+        source = [lists_of(["cat", "dog"]), lists_of(["dog", "cat"])]
+        options = {"columns": {"l": ad.padded("l")}, "batch_size": batch_size, "shuffle_buffer": shuffle_buffer}
+        with pytest.raises(ad.ConversionError, match="different dictionaries") as raised:
+            list(ad.Loader(pa.Table.from_batches(source), **options))
+        assert raised.value.column == "l"
+        assert "unify_dictionaries()" in str(raised.value)
+        one = pa.Table.from_batches(source).unify_dictionaries()
+        rows = np.concatenate([numpy_of(batch["l"]) for batch in ad.Loader(one, **options)])
+        assert sorted(rows.tolist()) == sorted([[0, 1, 0], [1, 0, 1]] * 2 + [[1, 0, 1], [0, 1, 0]] * 2)
+
+    def test_keep_their_meaning_after_a_resume(self):
+        def loader(words: list[str]) -> ad.Loader:
+            source = pa.Table.from_batches([lists_of(words, first) for first in range(4)])
+            return ad.Loader(source, batch_size=3, columns={"l": ad.padded("l")}, shuffle_buffer=5, seed=2)
+
+        first = loader(["a", "b", "c"])
+        iterator = iter(first)
+        next(iterator)
+        state = first.state_dict()
+        assert "dictionaries" in state
+        rest = [numpy_of(batch["l"]).tolist() for batch in iterator]
+        again = loader(["a", "b", "c"])
+        again.load_state_dict(state)
+        assert [numpy_of(batch["l"]).tolist() for batch in again] == rest
+        other = loader(["c", "b", "a"])
+        other.load_state_dict(state)
+        with pytest.raises(ad.ConversionError, match="dictionaries"):
+            list(other)
+
+    def test_narrow_codes_are_as_many_as_in_an_array(self):
+        words = [f"word {number}" for number in range(100)]
+        source = pa.Table.from_batches([lists_of(words, first) for first in range(6)])
+        [batch] = ad.Loader(source, batch_size=24, columns={"l": ad.padded("l")}, shuffle_buffer=24, seed=0)
+        assert numpy_of(batch["l"]).max() < 100
