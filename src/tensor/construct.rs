@@ -24,7 +24,7 @@ impl Tensor {
     /// # Ok::<(), arrow_dlpack::Error>(())
     /// ```
     pub fn from_vec<T: Native>(values: Vec<T>, shape: &[usize]) -> Result<Self> {
-        // SAFETY: initialised values, all bit patterns of which are elements of `T::DTYPE` (`Native`).
+        // SAFETY: by `# Safety` of `Native`, all bytes of a `T` are initialised, and every value is an element of `T::DTYPE`.
         unsafe { of_vec(values, T::DTYPE, shape) }
     }
 
@@ -57,8 +57,8 @@ impl Tensor {
         // The owner is asked once, where it stays: a second answer could be another slice.
         let values: &[T] = (*owner).as_ref();
         let (data, len) = (values.as_ptr().cast_mut().cast(), values.len());
-        // SAFETY: initialised values of `T::DTYPE`. The slice borrows from `*owner`, which is neither moved nor borrowed
-        // exclusively before its release, so that safe code can neither free nor write to it.
+        // SAFETY: initialised elements of `T::DTYPE`, as `# Safety` of `Native` says. The slice borrows from `*owner`, which
+        // is neither moved nor borrowed exclusively before its release, so that safe code can neither free nor write to it.
         unsafe { row_major(data, T::DTYPE, len, shape, owner, true) }
     }
 

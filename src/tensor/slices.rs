@@ -79,10 +79,11 @@ impl Tensor {
             return Ok(&[]);
         }
         // SAFETY: `from_parts` promises `len` initialised elements that live as long as the owner in `self`; they are
-        // dense (row-major), aligned, in host memory, and of the type `T` as `# Safety` of `Native` says. Nobody writes to them
-        // while the slice is alive: by `# Safety` of `from_parts`, of `lent_slice` or of `lent_bytes`. A caller inside the crate reads
-        // lent memory as the protocols allow it that lent it, whose users order writes and conversions; a thread that writes
-        // all the same changes numbers, all of whose bit patterns are values, and nothing is indexed by them unchecked.
+        // dense (row-major) and in host memory. `Native` gives `T` the size and the alignment of the dtype, so they are
+        // aligned for `T` too, and its values are all bit patterns. Nobody writes to them while the slice is alive: by
+        // `# Safety` of `from_parts`, of `lent_slice` or of `lent_bytes`. A caller inside the crate reads lent memory as the
+        // protocols allow it that lent it, whose users order writes and conversions; a thread that writes all the same
+        // changes numbers, all of whose bit patterns are values, and nothing is indexed by them unchecked.
         Ok(unsafe { std::slice::from_raw_parts(self.data.cast::<T>(), self.len) })
     }
 
@@ -123,7 +124,10 @@ impl Tensor {
 /// Rust types that hold a dtype's elements.
 ///
 /// # Safety
-/// `Self` has the size of the dtype's element, and every bit pattern of it is a valid value.
+/// - `Self` has the size of the dtype's element, and exactly the alignment of [`DType::alignment`].
+/// - Each of its bytes is initialised in every value: it has no padding, and no `MaybeUninit`.
+/// - Every bit pattern of it is a valid value of `Self`, and an element of the dtype. So the dtype is never bool, whose
+///   bytes are only 0 and 1.
 pub unsafe trait Native: Copy + Send + Sync + 'static {
     /// The dtype.
     const DTYPE: DType;
@@ -131,11 +135,14 @@ pub unsafe trait Native: Copy + Send + Sync + 'static {
 
 macro_rules! native {
     ($($type:ty = $dtype:ident),+) => {
-        // SAFETY: plain numbers of the dtype's size; all bit patterns are values.
+        // SAFETY: plain numbers, so that all bytes are initialised and all bit patterns are values and elements. Their size
+        // and alignment are the dtype's, as the assertion below checks.
         $(unsafe impl Native for $type {
             const DTYPE: DType = DType::$dtype;
         }
-        const _: () = assert!(size_of::<$type>() == DType::$dtype.itemsize());)+
+        const _: () = assert!(
+            size_of::<$type>() == DType::$dtype.itemsize() && align_of::<$type>() == DType::$dtype.alignment()
+        );)+
     };
 }
 native!(
