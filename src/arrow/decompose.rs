@@ -141,7 +141,7 @@ impl Decomposed {
         // For rows of lists and strings: the elements that they span, and those to be copied.
         let mut span = 0..0;
         for (index, kind) in buffers_of(data_type).into_iter().enumerate() {
-            let start = buffer(array, index).unwrap_or(std::ptr::null()).addr();
+            let start = exposed(array, index);
             let piece = match kind {
                 Buffer::Validity if start == 0 || array.null_count == 0 => None,
                 Buffer::Validity | Buffer::Bits => bytes(start, skip / 8, slots.div_ceil(8), 1)?,
@@ -217,7 +217,7 @@ impl Decomposed {
         let read = if count == 0 { Vec::new() } else { found.pop_front().ok_or_else(not_read)? };
         let sizes: Box<[i64]> = read.as_chunks().0.iter().map(|size| i64::from_ne_bytes(*size)).collect();
         for (index, size) in sizes.iter().enumerate() {
-            let start = buffer(array, index + 2).unwrap_or(std::ptr::null()).addr();
+            let start = exposed(array, index + 2);
             let size = usize::try_from(*size).map_err(|_| Error::invalid("a view buffer has a negative size"))?;
             let part = self.part(bytes(start, 0, size, 1)?);
             node.buffers.push(part);
@@ -309,7 +309,7 @@ impl Pending<'_> {
     fn wanted(&self) -> Result<Vec<Wanted>> {
         let (keep, skip) = self.start();
         let slots = keep.saturating_add(self.length);
-        let at = |index: usize| buffer(self.array, index).unwrap_or(std::ptr::null()).addr();
+        let at = |index: usize| exposed(self.array, index);
         if slots == 0 {
             return Ok(Vec::new());
         }
@@ -323,6 +323,11 @@ impl Pending<'_> {
         }
         Ok(Vec::new())
     }
+}
+
+/// Returns the address of a buffer, 0 if there is none. Its provenance is exposed, because the bytes are read by address.
+fn exposed(array: &ArrowArray, index: usize) -> usize {
+    buffer(array, index).map_or(0, <*const u8>::expose_provenance)
 }
 
 /// Returns the number of buffers that views refer to: all but the bitmap, the views and the sizes.

@@ -47,6 +47,7 @@ impl Arena {
         self.bytes
     }
 
+    /// Adds bytes of the source. Their provenance is exposed if the host may read them.
     pub(super) fn push(&mut self, address: usize, at: usize, bytes: usize) {
         if bytes > 0 {
             self.pieces.push(Moving { address, at, bytes });

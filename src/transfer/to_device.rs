@@ -268,7 +268,7 @@ fn copy_tensors(tensors: &[Tensor], step: TransferStep, transfer: &Transfer<'_>)
     for tensor in tensors {
         let (before, bytes) = span(tensor)?;
         let at = arena.place(bytes)?;
-        arena.push(tensor.as_ptr().addr().wrapping_sub(before), at, bytes);
+        arena.push(tensor.as_ptr().expose_provenance().wrapping_sub(before), at, bytes);
         places.push(at + before);
     }
     let readiness = Readiness::joined(tensors.iter().filter_map(Tensor::readiness).cloned())?;
