@@ -395,7 +395,9 @@ impl DeviceArray {
     /// # Errors
     /// As [`super::export_device_array`].
     pub(crate) fn as_host_memory(&self) -> Result<Self> {
-        let array = ArrayNode::of(&self.alone()?)?.export(&self.owner())?;
+        // The joined bitmap belongs to `alone`, not to this array.
+        let alone = self.alone()?;
+        let array = ArrayNode::of(&alone)?.export(&alone.owner())?;
         super::import::host_array(array, self.field().clone()).map(|made| made.over_lent(self.is_lent()))
     }
 
@@ -404,7 +406,8 @@ impl DeviceArray {
     /// # Errors
     /// As [`super::export_device_array`].
     pub(crate) fn relabelled(&self, readiness: crate::stream_order::Readiness) -> Result<Self> {
-        let array = ArrayNode::of(&self.alone()?)?.export(&self.owner())?;
+        let alone = self.alone()?;
+        let array = ArrayNode::of(&alone)?.export(&alone.owner())?;
         super::import::array_ready_at(array, self.field().clone(), Some(readiness))
             .map(|made| made.over_lent(self.is_lent()))
     }

@@ -4,11 +4,11 @@ use std::ffi::c_void;
 use std::ptr::null;
 use std::sync::Arc;
 
-use arrow_array::{BinaryViewArray, Int32Array, ListArray, StringArray};
+use arrow_array::{Array, ArrayRef, BinaryViewArray, Int32Array, ListArray, StringArray};
 use arrow_buffer::OffsetBuffer;
 use arrow_schema::{DataType, Field};
 
-use super::{edited_on_device, set_buffer};
+use super::{edited, edited_on_device, set_buffer, structs};
 use crate::arrow::{Decomposed, DeviceArray, read_host};
 use crate::error::{ErrorKind, Result};
 
@@ -66,4 +66,15 @@ fn sizes_of_view_buffers_are_ones_that_memory_can_have() {
             (found, _) => panic!("{size} bytes: {found:?}"),
         }
     }
+}
+
+#[test]
+fn joined_nulls_live_as_long_as_the_array_that_has_them() {
+    let ints: ArrayRef = Arc::new(Int32Array::from(vec![Some(1), None, Some(3)]));
+    let rows = structs(vec![("n", ints)], Some(vec![false, true, true].into()));
+    let column = edited(&rows, |_| ()).column(0).unwrap();
+    let joined = column.as_host_memory().unwrap();
+    drop(column);
+    let joined = joined.to_arrow().unwrap();
+    assert_eq!((0..3).map(|row| joined.is_null(row)).collect::<Vec<_>>(), [true, true, false]);
 }
