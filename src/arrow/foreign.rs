@@ -14,11 +14,21 @@ pub(super) const MAX_DEPTH: usize = 64;
 /// A pointer that is neither NULL nor misaligned points to an initialised `T` that lives and is not written for `'a`.
 #[inline]
 pub(super) unsafe fn foreign<'a, T>(pointer: *const T, what: &str) -> Result<&'a T> {
+    // SAFETY: promised in the same words.
+    unsafe { reference(pointer) }.map_err(|is| wrong(what, is))
+}
+
+/// Returns a reference behind a foreign pointer, or what the pointer is instead.
+///
+/// # Safety
+/// As [`foreign`].
+#[inline]
+unsafe fn reference<'a, T>(pointer: *const T) -> std::result::Result<&'a T, &'static str> {
     if !pointer.is_aligned() {
-        return Err(wrong(what, "a misaligned pointer"));
+        return Err("a misaligned pointer");
     }
     // SAFETY: aligned, and by `# Safety` NULL or valid for `'a`.
-    unsafe { pointer.as_ref() }.ok_or_else(|| wrong(what, "NULL"))
+    unsafe { pointer.as_ref() }.ok_or("NULL")
 }
 
 // A separate function, so that the successful path is small enough to be inlined.
@@ -27,7 +37,12 @@ fn wrong(what: &str, is: &str) -> Error {
     Error::invalid(format!("{what} is {is}"))
 }
 
-/// Returns the `index`-th entry of a foreign array of pointers, dereferenced.
+#[cold]
+fn wrong_entry(what: &str, is: &str) -> Error {
+    Error::invalid(format!("an entry of {what} is {is}"))
+}
+
+/// Returns the `index`-th entry of a foreign array of pointers, dereferenced. `what` names the array in an error.
 ///
 /// # Safety
 /// `pointers`, unless NULL or misaligned, has more than `index` entries, each as [`foreign`] asks.
@@ -40,7 +55,7 @@ pub(super) unsafe fn foreign_entry<'a, T>(pointers: *const *mut T, index: usize,
     // SAFETY: `entry` is inside the array, which is initialised and aligned.
     let pointer = unsafe { entry.read() };
     // SAFETY: each entry is a pointer as `foreign` asks.
-    unsafe { foreign(pointer.cast_const(), what) }
+    unsafe { reference(pointer.cast_const()) }.map_err(|is| wrong_entry(what, is))
 }
 
 /// The error for positions beyond the address space, which checked arrays have none of.
@@ -72,7 +87,7 @@ pub(super) fn buffer(array: &ArrowArray, index: usize) -> Option<*const u8> {
 pub(super) fn child(array: &ArrowArray, index: usize) -> Result<&ArrowArray> {
     if usize::try_from(array.n_children).is_ok_and(|count| index < count) {
         // SAFETY: import checked `children`: `n_children` live, aligned structs, owned by `array`.
-        return unsafe { foreign_entry(array.children, index, "an entry of ArrowArray.children") };
+        return unsafe { foreign_entry(array.children, index, "ArrowArray.children") };
     }
     Err(Error::invalid(format!("child {index} of an array that has {}", array.n_children)))
 }
@@ -82,4 +97,25 @@ pub(super) fn child(array: &ArrowArray, index: usize) -> Result<&ArrowArray> {
 pub(super) fn dictionary(array: &ArrowArray) -> Option<&ArrowArray> {
     // SAFETY: import checked the dictionary: NULL or a live, aligned array, owned by `array`.
     unsafe { array.dictionary.as_ref() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr::{null, null_mut, without_provenance};
+
+    use super::*;
+
+    #[test]
+    fn an_array_of_pointers_is_told_from_its_entries() {
+        let entries = [null_mut::<ArrowArray>()];
+        for (pointers, expected) in [
+            (null(), "ArrowArray.children is NULL"),
+            (without_provenance(1), "ArrowArray.children is a misaligned pointer"),
+            (entries.as_ptr(), "an entry of ArrowArray.children is NULL"),
+        ] {
+            // SAFETY: NULL, misaligned, or an array of one pointer, which is NULL.
+            let error = unsafe { foreign_entry(pointers, 0, "ArrowArray.children") }.unwrap_err();
+            assert_eq!(error.reason(), expected);
+        }
+    }
 }

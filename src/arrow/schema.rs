@@ -78,7 +78,7 @@ unsafe fn children(schema: &ArrowSchema, depth: usize, budget: &mut usize) -> Re
     let mut children = Vec::new();
     for index in 0..count {
         // SAFETY: `nested`: `children` has `n_children` entries, and `index` is below that.
-        let child = unsafe { foreign_entry(schema.children, index, "an entry of ArrowSchema.children") }?;
+        let child = unsafe { foreign_entry(schema.children, index, "ArrowSchema.children") }?;
         // SAFETY: `nested`: all clauses hold for a child too.
         children.push(Arc::new(unsafe { read(child, depth + 1, budget) }?));
     }

@@ -406,12 +406,20 @@ fn counts_at_their_limits() {
         let mut buffers = vec![null(); count];
         assert_eq!(of(DataType::Null, &parts(4, &mut buffers)).is_ok(), fits, "{count} buffers of nulls");
     }
+    // Nobody may read a buffer by a misaligned pointer, not even of a type without buffers.
+    let mut bitmap = [null(); 2];
+    let mut misaligned = parts(4, &mut bitmap[..1]);
+    misaligned.buffers = misaligned.buffers.wrapping_byte_add(1);
+    let error = of(DataType::Null, &misaligned).unwrap_err();
+    assert!(error.reason().contains("ArrowArray.buffers is a misaligned pointer"), "{error}");
     // Types without buffers need no pointer to any.
     assert!(of(DataType::Null, &ArrowArray { buffers: null_mut(), ..parts(4, &mut []) }).is_ok());
     for (count, fits) in [(2, false), (3, true), (4, true)] {
         let mut buffers = vec![some; count];
         assert_eq!(of(DataType::Utf8View, &parts(1, &mut buffers)).is_ok(), fits, "{count} buffers of views");
     }
+    let error = of(DataType::BinaryView, &parts(1, &mut [some; 2])).unwrap_err();
+    assert!(error.reason().ends_with("n_buffers is 2, and BinaryView has 3 or more"), "{error}");
     let mut buffers = [some; 3];
     let many = ArrowArray { n_buffers: i64::from(i32::MAX) + 1, ..parts(1, &mut buffers) };
     assert!(of(DataType::BinaryView, &many).is_err());
