@@ -385,7 +385,7 @@ impl DeviceArray {
         if self.view().inherited.is_empty() {
             return Ok(self.clone());
         }
-        let mut exported = super::export::export_joined(self, false, |_| Ok(()))?;
+        let mut exported = super::export::export_joined(self, false, |_| Ok(None))?;
         // SAFETY: an export of our own, moved and released once.
         unsafe { Self::import_device(&raw mut exported, self.field().clone()) }
     }

@@ -32,7 +32,7 @@ impl ArrayNode {
 /// # Errors
 /// If the array has bitmaps of enclosing structs that cannot be joined, on a device or because its type has no bitmap.
 pub fn export_device_array(array: &DeviceArray) -> Result<Exported<ArrowDeviceArray>> {
-    let exported = export_joined(array, true, |_| Ok(()))?;
+    let exported = export_joined(array, true, |_| Ok(None))?;
     // SAFETY: just made as the C device interface describes it, and nobody else's.
     Ok(unsafe { Exported::<ArrowDeviceArray>::new(exported) })
 }
@@ -49,14 +49,14 @@ pub fn export_array(array: &DeviceArray) -> Result<Exported<ArrowArray>> {
 }
 
 /// Like [`export_device_array`]. `is_copy` says whether joining the nulls of all levels counts as a copy, or only
-/// serves one. `prepare` changes the exported node.
+/// serves one. `prepare` changes the exported node; returns the owner of what it refers to besides.
 ///
 /// # Errors
 /// As [`export_device_array`], and those of `prepare`.
 pub(super) fn export_joined(
     array: &DeviceArray,
     is_copy: bool,
-    prepare: impl FnOnce(&mut ArrayNode) -> Result<()>,
+    prepare: impl FnOnce(&mut ArrayNode) -> Result<Option<Owner>>,
 ) -> Result<ArrowDeviceArray> {
     let view = array.view();
     let mut node = ArrayNode::range(&view)?;
@@ -109,7 +109,9 @@ pub(super) fn export_joined(
             node.push_down_offset();
         }
     }
-    prepare(&mut node)?;
+    if let Some(prepared) = prepare(&mut node)? {
+        owner = Arc::new((prepared, owner));
+    }
     let (device_type, device_id) = array.device().to_arrow();
     let mut sync_event = null_mut();
     if let Some(readiness) = array.readiness() {

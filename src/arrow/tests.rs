@@ -1,5 +1,6 @@
 //! What do the checks and the walk of an array find: sizes at their limits, nulls of every level, dictionaries, rows?
 
+mod alignment;
 mod decompose;
 mod devices;
 

@@ -14,7 +14,7 @@ use super::export::export_joined;
 use super::import::DeviceArray;
 use super::offsets::push_down;
 use super::validate::{prepare, validate};
-use crate::alloc::{HostBuffer, fallible};
+use crate::alloc::{HostBuffer, Owner, fallible};
 use crate::copy_log::{self, Copied};
 use crate::error::{Error, Result, catch_panic};
 use crate::ffi::arrow_device::ArrowArray;
@@ -37,7 +37,11 @@ impl DeviceArray {
     fn read_arrow(&self, is_copy: bool, is_own: bool) -> Result<ArrayRef> {
         self.require_host()?;
         let prepared = |node: &mut _| {
-            prepare(self.field().data_type(), node).map_err(|error| error.in_column(self.field().name()))
+            // SAFETY: `export_joined` makes the node of a range of this array, which import has checked, and which is in host
+            // memory.
+            let copies = unsafe { prepare(self.field().data_type(), node) };
+            let copies = copies.map_err(|error| error.in_column(self.field().name()))?;
+            Ok((!copies.is_empty()).then(|| Arc::new(copies) as Owner))
         };
         let exported = export_joined(self, is_copy, prepared)?;
         let broken = |error: arrow_schema::ArrowError| Error::invalid(error.to_string()).in_column(self.field().name());

@@ -14,12 +14,52 @@ use crate::error::Result;
 /// The one offset of an array without rows.
 static NO_ROWS: u64 = 0;
 
-/// Prepares a host node of this type for arrow-rs, which copies buffers that are not aligned.
+/// Prepares a node of this type for arrow-rs, which copies buffers that are not aligned, but reads the last offset of strings
+/// and bytes before that: returns aligned copies of such offsets, which the node then refers to.
 ///
 /// # Errors
 /// If memory for the copies cannot be allocated.
-pub(super) fn prepare(data_type: &DataType, node: &mut ArrayNode) -> Result<()> {
-    fallible::require(misaligned(data_type, node))
+///
+/// # Safety
+/// The node is over host memory of an array that import has checked for this type, or over a range of it.
+pub(super) unsafe fn prepare(data_type: &DataType, node: &mut ArrayNode) -> Result<Vec<Vec<u64>>> {
+    let mut copies = Vec::new();
+    // SAFETY: promised in the same words.
+    unsafe { align_offsets(data_type, node, &mut copies) }?;
+    fallible::require(misaligned(data_type, node))?;
+    Ok(copies)
+}
+
+/// Copies the offsets of strings and bytes that are not aligned.
+///
+/// # Safety
+/// As [`prepare`].
+unsafe fn align_offsets(data_type: &DataType, node: &mut ArrayNode, copies: &mut Vec<Vec<u64>>) -> Result<()> {
+    let width = match data_type {
+        DataType::Utf8 | DataType::Binary => 4,
+        DataType::LargeUtf8 | DataType::LargeBinary => 8,
+        _ => 0,
+    };
+    // Without rows, no offset is read.
+    let has_offsets = width > 0 && node.length > 0;
+    if let Some(start) = node.buffers.get_mut(1).filter(|start| has_offsets && is_misaligned(**start, width)) {
+        let bytes = node.offset.saturating_add(node.length).saturating_add(1).saturating_mul(width);
+        let mut copy = fallible::filled(bytes.div_ceil(8), 0_u64)?;
+        // SAFETY: import checked that the array has an offset for each slot and one more, so that the product fits the
+        // address space, and the memory is the host's. The copy is fresh, and has as many bytes.
+        unsafe { copy.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(*start, bytes) };
+        *start = copy.as_ptr().cast();
+        fallible::push(copies, copy)?;
+    }
+    let values = if let DataType::Dictionary(_, values) = data_type { Some(values.as_ref()) } else { None };
+    let fields = children_of(data_type);
+    let types = fields.iter().map(|field| field.data_type());
+    let parts = node.children.iter_mut().zip(types).chain(node.dictionary.as_deref_mut().zip(values));
+    for (node, data_type) in parts {
+        // SAFETY: import has checked children and the dictionary with their parent, and their buffers are host memory too.
+        unsafe { align_offsets(data_type, node, copies) }?;
+    }
+    Ok(())
 }
 
 /// Replaces the offsets of arrays without rows, leaves out the buffers of nulls, and counts the bytes of buffers that are not aligned.
