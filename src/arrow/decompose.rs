@@ -12,7 +12,7 @@ use super::import::DeviceArray;
 use super::node::ArrayNode;
 use crate::alloc::fallible;
 use crate::alloc::{Owner, is_addressable};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::arrow_device::ArrowArray;
 
 /// What a buffer of the copy holds.
@@ -377,15 +377,21 @@ fn not_read() -> Error {
 }
 
 impl DeviceArray {
-    /// Returns the array with the nulls of enclosing structs joined into its own.
+    /// Returns the array with the nulls of enclosing structs joined into its own, for a transfer.
     ///
     /// # Errors
-    /// As [`super::export_device_array`].
+    /// As [`super::export_device_array`], with the remedy of a transfer.
     pub(crate) fn alone(&self) -> Result<Self> {
         if self.view().inherited.is_empty() {
             return Ok(self.clone());
         }
-        let mut exported = super::export::export_joined(self, false, |_| Ok(None))?;
+        let exported = super::export::export_joined(self, false, |_| Ok(None));
+        let mut exported = exported.map_err(|error| match error.kind() {
+            ErrorKind::Device | ErrorKind::Unsupported => {
+                error.remedy_is("move the struct as a whole, then take its column")
+            }
+            _ => error,
+        })?;
         // SAFETY: an export of our own, moved and released once.
         unsafe { Self::import_device(&raw mut exported, self.field().clone()) }
     }

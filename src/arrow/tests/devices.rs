@@ -121,3 +121,13 @@ fn nulls_that_a_device_may_have_are_refused_where_a_field_forbids_them() {
         assert!(error.is_none_or(|error| error.kind() == ErrorKind::Null), "{requested}");
     }
 }
+
+#[test]
+fn nulls_of_a_struct_move_to_the_host_with_the_struct() {
+    let column = on_device(&structs(vec![("n", Arc::new(no_null()))], second_null())).column(0).unwrap();
+    let error = column.alone().unwrap_err();
+    assert_eq!((error.kind(), error.column()), (ErrorKind::Device, Some("n")));
+    assert_eq!(error.remedy().as_deref(), Some("move the struct as a whole, then take its column"));
+    let error = export_device_array(&column).unwrap_err();
+    assert_eq!(error.remedy().as_deref(), Some("export the struct as a whole"));
+}
