@@ -228,7 +228,10 @@ fn parameterised(format: &str, children: ChildFields<'_>) -> Result<DataType> {
         let reason = format!("ArrowSchema.format {format:?} is not a type that is known here");
         Error::unsupported(reason).remedy_is("cast the column first, or pass the data without it")
     };
-    let size = |text: &str| text.parse::<i32>().ok().filter(|size| *size >= 0).ok_or_else(unknown);
+    let broken = |why: &str| Error::invalid(format!("ArrowSchema.format {format:?} {why}"));
+    let size = |text: &str| {
+        text.parse::<i32>().ok().filter(|size| *size >= 0).ok_or_else(|| broken("has a size that is not 0 to 2^31 - 1"))
+    };
     let (kind, parameter) = format.split_once(':').ok_or_else(unknown)?;
     let unit = |letter: &str| match letter {
         "s" => Ok(TimeUnit::Second),
@@ -240,18 +243,33 @@ fn parameterised(format: &str, children: ChildFields<'_>) -> Result<DataType> {
     match kind {
         "w" => children.none(DataType::FixedSizeBinary(size(parameter)?)),
         "+w" => Ok(DataType::FixedSizeList(children.one()?, size(parameter)?)),
-        "d" => children.none(decimal(parameter).ok_or_else(unknown)?),
+        "d" => {
+            let (precision, scale, bits) =
+                decimal(parameter).ok_or_else(|| broken("is not a precision, a scale and perhaps a width"))?;
+            let (data_type, digits) = match bits {
+                "32" => (DataType::Decimal32(precision, scale), 9),
+                "64" => (DataType::Decimal64(precision, scale), 18),
+                "128" => (DataType::Decimal128(precision, scale), 38),
+                "256" => (DataType::Decimal256(precision, scale), 76),
+                _ => return Err(unknown()),
+            };
+            if !(1..=digits).contains(&precision) {
+                return Err(broken(&format!("has a precision that is not 1 to {digits}")));
+            }
+            children.none(data_type)
+        }
         "+ud" | "+us" => {
             let mode = if kind == "+ud" { UnionMode::Dense } else { UnionMode::Sparse };
-            let ids =
-                parameter.split(',').filter(|id| !id.is_empty()).map(|id| id.parse::<i8>().map_err(|_| unknown()));
-            let ids = ids.collect::<Result<Vec<i8>>>()?;
-            if ids.len() != children.fields.len() || ids.iter().any(|id| *id < 0) {
-                return Err(unknown());
+            let id = |id: &str| id.parse::<i8>().ok().filter(|id| *id >= 0);
+            let ids = parameter.split(',').filter(|text| !text.is_empty()).map(id).collect::<Option<Vec<i8>>>();
+            let ids = ids.ok_or_else(|| broken("has a type id that is not 0 to 127"))?;
+            let found = children.fields.len();
+            if ids.len() != found {
+                return Err(broken(&format!("has {} type ids, and ArrowSchema.n_children is {found}", ids.len())));
             }
             UnionFields::try_new(ids, children.fields)
                 .map(|fields| DataType::Union(fields, mode))
-                .map_err(|_| unknown())
+                .map_err(|error| broken(&format!("is no union: {error}")))
         }
         _ => {
             let letter = kind.strip_prefix("ts").ok_or_else(unknown)?;
@@ -261,19 +279,13 @@ fn parameterised(format: &str, children: ChildFields<'_>) -> Result<DataType> {
     }
 }
 
-fn decimal(parameter: &str) -> Option<DataType> {
+/// Returns the precision, the scale and the width in bits.
+fn decimal(parameter: &str) -> Option<(u8, i8, &str)> {
     let mut parts = parameter.split(',');
-    let precision = parts.next()?.parse::<u8>().ok()?;
-    let scale = parts.next()?.parse::<i8>().ok()?;
+    let precision = parts.next()?.parse().ok()?;
+    let scale = parts.next()?.parse().ok()?;
     let bits = parts.next().unwrap_or("128");
-    let (data_type, digits) = match bits {
-        "32" => (DataType::Decimal32(precision, scale), 9),
-        "64" => (DataType::Decimal64(precision, scale), 18),
-        "128" => (DataType::Decimal128(precision, scale), 38),
-        "256" => (DataType::Decimal256(precision, scale), 76),
-        _ => return None,
-    };
-    (parts.next().is_none() && (1..=digits).contains(&precision)).then_some(data_type)
+    parts.next().is_none().then_some((precision, scale, bits))
 }
 
 struct ChildFields<'a> {
@@ -301,6 +313,7 @@ impl ChildFields<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
 
     fn of(format: &str, children: usize) -> Result<DataType> {
         let child = Arc::new(Field::new("c", DataType::Int32, true));
@@ -402,6 +415,28 @@ mod tests {
             ("tss", 0),
         ] {
             assert!(of(format, children).is_err(), "{format:?} with {children} children");
+        }
+    }
+
+    #[test]
+    fn known_types_with_wrong_parameters_are_broken_and_not_unknown() {
+        for (format, children, words) in [
+            ("+us:0,1", 1, Some("has 2 type ids, and ArrowSchema.n_children is 1")),
+            ("+us:0,0", 2, Some("is no union")),
+            ("+ud:0,128", 2, Some("a type id that is not 0 to 127")),
+            ("d:0,0", 0, Some("a precision that is not 1 to 38")),
+            ("d:10,0,32", 0, Some("a precision that is not 1 to 9")),
+            ("d:1", 0, Some("is not a precision, a scale and perhaps a width")),
+            ("+w:-1", 1, Some("a size that is not 0")),
+            ("w:x", 0, Some("a size that is not 0")),
+            ("d:9,0,16", 0, None),
+            ("tsq:UTC", 0, None),
+            ("+x", 0, None),
+        ] {
+            let error = of(format, children).unwrap_err();
+            let kind = if words.is_some() { ErrorKind::Invalid } else { ErrorKind::Unsupported };
+            assert_eq!(error.kind(), kind, "{error}");
+            assert!(error.reason().contains(words.unwrap_or("not a type that is known here")), "{error}");
         }
     }
 }
