@@ -234,7 +234,8 @@ impl Ragged {
             [start, end] => bytes.get(at(start)..at(end)).is_some_and(|row| std::str::from_utf8(row).is_ok()),
             _ => false,
         };
-        let wrong = offsets.windows(2).position(|ends| !is_text(ends)).filter(|row| self.is_valid(*row));
+        // The bytes of null rows are refused too, but the row to name is one that has a value.
+        let wrong = offsets.windows(2).enumerate().position(|(row, ends)| !is_text(ends) && self.is_valid(row));
         let error = Error::new(ErrorKind::Cast, "the bytes are not UTF-8");
         Err(wrong.map_or(error.clone(), |row| error.at_row(row)).remedy_is(Remedy::BinaryType))
     }
@@ -297,11 +298,13 @@ impl Owners {
 #[cfg(test)]
 mod tests {
     use arrow_array::types::Int32Type;
-    use arrow_array::{ArrayRef, BinaryViewArray, ListArray};
+    use arrow_array::{ArrayRef, BinaryArray, BinaryViewArray, ListArray};
+    use arrow_buffer::{Buffer, OffsetBuffer};
 
     use super::*;
     use crate::Conversion;
     use crate::error::Language;
+    use crate::spec::NullPolicy;
 
     fn field(data_type: DataType) -> FieldRef {
         Arc::new(Field::new("x", data_type, true))
@@ -343,5 +346,21 @@ mod tests {
         assert_eq!(reason, "a copy is needed (views of BinaryView)");
         assert_eq!(remedy.as_deref(), Some("pass CopyMode::IfNeeded to allow it, or another type"));
         assert_eq!(python.as_deref(), Some("pass copy=None to allow it, or another type"));
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_those_of_a_row_that_is_not_null() {
+        // The bytes of the null row are no text either.
+        let offsets = OffsetBuffer::new(vec![0, 1, 2, 3].into());
+        let bytes = || Buffer::from_slice_ref(b"\xff\xffa");
+        for (valid, row) in
+            [([false, true, true], Some(1)), ([true, true, true], Some(0)), ([false, false, true], None)]
+        {
+            let rows = BinaryArray::new(offsets.clone(), bytes(), Some(valid.to_vec().into()));
+            let array = DeviceArray::from_arrow(&rows, field(DataType::Binary)).unwrap();
+            let rows = Conversion::default().nulls(NullPolicy::Keep).ragged(&array).unwrap();
+            let error = rows.to_arrow_as(&field(DataType::Utf8), CopyMode::Never).unwrap_err();
+            assert_eq!((error.kind(), error.row()), (ErrorKind::Cast, row), "{error}");
+        }
     }
 }
