@@ -68,7 +68,7 @@ pub enum NullPolicy {
     /// Nulls become this value. Floats round it to the nearest, as they round data; integers and bools must hold it
     /// exactly.
     Fill(Scalar),
-    /// Slots of nulls hold the source's bytes in a view, and zero in a copy.
+    /// Slots of nulls hold the source's bytes in a view, zero in a copy, and the padding in padded rows.
     /// [`Conversion::validity`](crate::Conversion::validity) tells which values are null.
     Keep,
 }
@@ -203,7 +203,7 @@ pub(crate) enum Nulls {
     Refused,
     /// Slots of nulls hold this value, in the result's dtype.
     Filled(Pattern),
-    /// Slots of nulls hold the source's bytes in a view, and zero in a copy.
+    /// Slots of nulls hold the source's bytes in a view, zero in a copy, and the padding in padded rows.
     Kept,
 }
 
