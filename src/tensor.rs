@@ -251,7 +251,7 @@ impl Tensor {
         readiness.check_part_in(current, &(start..start.saturating_add(bytes)))
     }
 
-    /// Returns the bytes from the lowest element to the first, and from the first to the end of the highest; `None` if
+    /// Returns the bytes from the lowest element to the first, and from the lowest to the end of the highest; `None` if
     /// that exceeds the address space.
     pub(crate) fn span(&self) -> Option<(usize, usize)> {
         if self.is_empty() {

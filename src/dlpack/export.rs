@@ -241,10 +241,10 @@ pub fn export_legacy(tensor: &Tensor) -> Result<ManagedTensor<DLManagedTensor>> 
 }
 
 /// # Safety
-/// `managed` is NULL, or came from [`export_versioned`] and was not deleted yet.
+/// `managed` is NULL, or came from [`export_versioned`] or [`Offer::new`] and was not deleted yet.
 unsafe extern "C" fn delete_versioned(managed: *mut DLManagedTensorVersioned) {
     if !managed.is_null() {
-        // SAFETY: `export_versioned` made the block, and its consumer gives it up once.
+        // SAFETY: `export_held` made the block for its caller, and its consumer gives it up once.
         callback::run(|| unsafe { ManagedBlock::give_up(managed) }, |_| ());
     }
 }

@@ -179,7 +179,8 @@ unsafe fn import_held(
 /// Takes ownership of a legacy managed tensor. It has no read-only flag, so the result is read-only.
 ///
 /// # Errors
-/// If its tensor breaks the DLPack specification, or its dtype is unknown here. The deleter has run then.
+/// If its tensor breaks the DLPack specification, or its dtype is unknown here. Its deleter has run then, unless the pointer
+/// was misaligned: nothing is read by that.
 ///
 /// # Safety
 /// As [`import_versioned`].
@@ -238,8 +239,9 @@ unsafe fn import<M: Deletable + 'static>(
     // SAFETY: the elements that shape and strides reach are the producer's memory, alive until `owner` calls its
     // deleter.
     let imported = unsafe { Tensor::from_parts(parts) }?.into_lent();
-    // One block of memory holds the byte offset and the elements. Nobody dereferences the address of an empty tensor.
-    let block = imported.span().and_then(|(_, bytes)| bytes.checked_add(offset));
+    // One block of memory reaches from `data` to the end of the highest element. Nobody dereferences the address of an empty
+    // tensor.
+    let block = imported.span().and_then(|(before, bytes)| bytes.checked_sub(before)?.checked_add(offset));
     if empty || block.is_some_and(|bytes| is_addressable(start, bytes)) { Ok(imported) } else { Err(leaves()) }
 }
 
@@ -308,6 +310,28 @@ mod tests {
             // SAFETY: as many extents as dimensions that are accepted.
             let result = unsafe { shape(&tensor) };
             assert_eq!(result.is_ok(), fits, "{ndim}: {result:?}");
+        }
+    }
+
+    #[test]
+    fn a_block_ends_with_its_highest_element() {
+        // The last address that ends an aligned element; nobody reads there.
+        let end = isize::MAX.cast_unsigned() & !7;
+        for (stride, offset, fits) in [(-1, 0, true), (-1, 8, true), (1, 0, true), (1, 8, false), (-1, 16, false)] {
+            let (mut shape, mut strides) = ([2_i64], [stride]);
+            let dl_tensor = DLTensor {
+                data: std::ptr::without_provenance_mut(end - 16),
+                device: DLDevice { device_type: DLDeviceType::CPU, device_id: 0 },
+                ndim: 1,
+                dtype: DType::Int64.to_dlpack(),
+                shape: shape.as_mut_ptr(),
+                strides: strides.as_mut_ptr(),
+                byte_offset: offset,
+            };
+            let mut managed = DLManagedTensor { dl_tensor, manager_ctx: std::ptr::null_mut(), deleter: None };
+            // SAFETY: a struct that outlives the result; nobody reads the elements.
+            let result = unsafe { import_legacy(NonNull::from(&mut managed)) };
+            assert_eq!(result.is_ok(), fits, "{stride} {offset}: {result:?}");
         }
     }
 }
