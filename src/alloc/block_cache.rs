@@ -50,7 +50,7 @@ impl CacheSlot {
         None
     }
 
-    /// Caches a block for [`Slot::take`] in place of the cached one, or frees it.
+    /// Caches a block for [`CacheSlot::take`] in place of the cached one, or frees it.
     ///
     /// # Safety
     /// As [`Block::free`].

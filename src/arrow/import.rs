@@ -204,7 +204,8 @@ impl DeviceArray {
     /// Shares an arrow-rs array, under a field of its type.
     ///
     /// # Errors
-    /// If the field's type is not the array's.
+    /// If the field's type is not the array's, the array is nested deeper than 64 levels, or memory for its bitmaps cannot
+    /// be allocated.
     pub fn from_arrow(array: &dyn Array, field: FieldRef) -> Result<Self> {
         if field.data_type() != array.data_type() {
             let reason = format!("a field of type {} for an array of {}", field.data_type(), array.data_type());

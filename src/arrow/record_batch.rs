@@ -12,7 +12,7 @@ impl DeviceArray {
     /// Shares a record batch, as an array of structs. The metadata of its schema becomes that of the field.
     ///
     /// # Errors
-    /// Never for a valid batch.
+    /// If a column is nested deeper than 63 levels, or memory for its bitmaps cannot be allocated.
     pub fn from_record_batch(batch: &RecordBatch) -> Result<Self> {
         Self::of_stream(batch, &field_of(batch.schema_ref()))
     }
