@@ -2,7 +2,7 @@
 
 use super::{float8, round};
 use crate::dtype::{DType, Kind};
-use crate::error::{Error, ErrorKind, Remedy, Result};
+use crate::error::{Error, ErrorKind, Remedy, Result, from};
 
 /// A fill value, before the dtype is known.
 #[derive(Clone, Copy, Debug)]
@@ -32,28 +32,18 @@ impl PartialEq for Scalar {
     }
 }
 
-impl From<bool> for Scalar {
-    fn from(value: bool) -> Self {
-        Self::Bool(value)
-    }
-}
-
-impl From<i64> for Scalar {
-    fn from(value: i64) -> Self {
-        Self::Int(value.into())
-    }
-}
-
-impl From<u64> for Scalar {
-    fn from(value: u64) -> Self {
-        Self::Int(value.into())
-    }
-}
-
-impl From<f64> for Scalar {
-    fn from(value: f64) -> Self {
-        Self::Float(value)
-    }
+from! {
+    [] bool => Scalar, |value| Self::Bool(value);
+    [] i8 => Scalar, |value| Self::Int(value.into());
+    [] i16 => Scalar, |value| Self::Int(value.into());
+    [] i32 => Scalar, |value| Self::Int(value.into());
+    [] i64 => Scalar, |value| Self::Int(value.into());
+    [] u8 => Scalar, |value| Self::Int(value.into());
+    [] u16 => Scalar, |value| Self::Int(value.into());
+    [] u32 => Scalar, |value| Self::Int(value.into());
+    [] u64 => Scalar, |value| Self::Int(value.into());
+    [] f32 => Scalar, |value| Self::Float(value.into());
+    [] f64 => Scalar, |value| Self::Float(value);
 }
 
 /// What happens to the slots of nulls.
@@ -285,6 +275,14 @@ mod tests {
         ] {
             assert_eq!(Pattern::of(value, dtype).is_ok(), expected, "{value:?} as {dtype}");
         }
+    }
+
+    #[test]
+    fn literals_and_numbers_of_each_width_are_scalars() {
+        assert_eq!([Scalar::from(0), Scalar::from(0.5)], [Scalar::Int(0), Scalar::Float(0.5)]);
+        let integers: [Scalar; 6] = [7_i8.into(), 7_i16.into(), 7_i32.into(), 7_u8.into(), 7_u16.into(), 7_u32.into()];
+        assert_eq!(integers, [Scalar::Int(7); 6]);
+        assert_eq!(Scalar::from(0.5_f32), Scalar::Float(0.5));
     }
 
     #[test]
