@@ -5,20 +5,22 @@ use std::sync::Arc;
 use arrow_array::types::{ArrowDictionaryKeyType, ArrowPrimitiveType, ByteArrayType, ByteViewType, RunEndIndexType};
 use arrow_array::{
     Array, ArrayRef, BooleanArray, DictionaryArray, FixedSizeBinaryArray, FixedSizeListArray, GenericByteArray,
-    GenericByteViewArray, GenericListArray, GenericListViewArray, OffsetSizeTrait, PrimitiveArray, RecordBatch,
-    RunArray, StructArray,
+    GenericByteViewArray, GenericListArray, GenericListViewArray, MapArray, NullArray, OffsetSizeTrait, PrimitiveArray,
+    RecordBatch, RunArray, StructArray, UnionArray,
 };
 use arrow_schema::{Field, FieldRef};
 
+use super::record_batch::field_of;
 use super::{ArrayNode, DeviceArray, array_ready_at};
+use crate::alloc::fallible;
 use crate::device::Device;
 use crate::error::{Error, Result, from, try_from};
 use crate::stream_order::Readiness;
 
 /// The data of a conversion: the chunks of a column or of a table, and their field.
 ///
-/// Methods of [`Conversion`](crate::Conversion) take whatever becomes `Chunks`: a [`DeviceArray`], a slice or a `Vec` of them, a
-/// [`RecordBatch`], an [`ArrayRef`], or a reference to any array of arrow-rs, whose column then has no name. Chunks of `DeviceArray`s
+/// Methods of [`Conversion`](crate::Conversion) take whatever becomes `Chunks`: a [`DeviceArray`] or a [`RecordBatch`], a slice or a
+/// `Vec` of either, an [`ArrayRef`], or a reference to any array of arrow-rs, whose column then has no name. Chunks of `DeviceArray`s
 /// are borrowed.
 ///
 /// ```
@@ -33,6 +35,9 @@ use crate::stream_order::Readiness;
 /// let batch = RecordBatch::try_from_iter([("price", Arc::new(prices) as _)]).unwrap();
 /// let matrix = Conversion::default().to_tensor(&batch)?;
 /// assert_eq!(matrix.shape(), [2, 1]);
+///
+/// // A table of two batches.
+/// assert_eq!(Conversion::default().to_tensor(&[batch.clone(), batch.clone()])?.shape(), [4, 1]);
 ///
 /// // A table of two chunks. A table without chunks needs its field.
 /// let chunks = vec![DeviceArray::from_record_batch(&batch)?; 2];
@@ -96,11 +101,23 @@ from! {
 try_from! {
     ['a] &'a [DeviceArray] => Chunks<'a>, |arrays| match arrays {
         [first, ..] => Ok(Self::new(first.field(), arrays)),
-        [] => Err(Error::argument("no chunks have no type").remedy_is("pass Chunks::new with their field")),
+        [] => Err(no_chunks()),
     };
     ['a, const N: usize] &'a [DeviceArray; N] => Chunks<'a>, |arrays| arrays.as_slice().try_into();
     ['a] &'a Vec<DeviceArray> => Chunks<'a>, |arrays| arrays.as_slice().try_into();
+    [] Vec<DeviceArray> => Chunks<'_>, |arrays| {
+        let field = arrays.first().ok_or_else(no_chunks)?.field().clone();
+        Ok(Self::from((field, arrays)))
+    };
     [] &RecordBatch => Chunks<'_>, |batch| DeviceArray::from_record_batch(batch).map(Self::from);
+    [] RecordBatch => Chunks<'_>, |batch| Self::try_from(&batch);
+    [] &[RecordBatch] => Chunks<'_>, |batches| {
+        let field = field_of(batches.first().ok_or_else(no_chunks)?.schema_ref());
+        let arrays = fallible::collected(batches.iter().map(|batch| DeviceArray::of_stream(batch, &field)))?;
+        Ok(Self::from((field, arrays)))
+    };
+    [const N: usize] &[RecordBatch; N] => Chunks<'_>, |batches| batches.as_slice().try_into();
+    [] &Vec<RecordBatch> => Chunks<'_>, |batches| batches.as_slice().try_into();
     [] &dyn Array => Chunks<'_>, |array| {
         let field = Field::new("", array.data_type().clone(), true);
         DeviceArray::from_arrow(array, Arc::new(field)).map(Self::from)
@@ -108,13 +125,21 @@ try_from! {
     [] &ArrayRef => Chunks<'_>, |array| array.as_ref().try_into();
 }
 
+/// The error of chunks that have no first one, whose field would be that of all.
+fn no_chunks() -> Error {
+    Error::argument("no chunks have no type").remedy_is("pass Chunks::new with their field")
+}
+
 // Arrays of arrow-rs, one by one: an `impl` for all of them would forbid that of record batches.
 try_from! {
     [T: ArrowPrimitiveType] &PrimitiveArray<T> => Chunks<'_>, |array| Self::try_from(array as &dyn Array);
+    [] &NullArray => Chunks<'_>, |array| Self::try_from(array as &dyn Array);
     [] &BooleanArray => Chunks<'_>, |array| Self::try_from(array as &dyn Array);
     [] &FixedSizeBinaryArray => Chunks<'_>, |array| Self::try_from(array as &dyn Array);
     [] &FixedSizeListArray => Chunks<'_>, |array| Self::try_from(array as &dyn Array);
     [] &StructArray => Chunks<'_>, |array| Self::try_from(array as &dyn Array);
+    [] &MapArray => Chunks<'_>, |array| Self::try_from(array as &dyn Array);
+    [] &UnionArray => Chunks<'_>, |array| Self::try_from(array as &dyn Array);
     [T: ByteArrayType] &GenericByteArray<T> => Chunks<'_>, |array| Self::try_from(array as &dyn Array);
     [T: ByteViewType] &GenericByteViewArray<T> => Chunks<'_>, |array| Self::try_from(array as &dyn Array);
     [O: OffsetSizeTrait] &GenericListArray<O> => Chunks<'_>, |array| Self::try_from(array as &dyn Array);
@@ -170,4 +195,46 @@ impl DeviceArray {
 pub(crate) fn empty_on(field: FieldRef, device: Device) -> Result<DeviceArray> {
     let empty = DeviceArray::from_arrow(arrow_array::new_empty_array(field.data_type()).as_ref(), field.clone())?;
     array_ready_at(ArrayNode::of(&empty)?.export(&empty.owner())?, field, Readiness::written(device))
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::{Int32Array, Int64Array};
+
+    use super::*;
+    use crate::error::ErrorKind;
+
+    fn batch(values: ArrayRef) -> RecordBatch {
+        RecordBatch::try_from_iter([("n", values)]).unwrap()
+    }
+
+    fn rows<'a>(data: impl TryInto<Chunks<'a>, Error: Into<Error>>) -> Result<usize> {
+        Chunks::of(data).map(|chunks| DeviceArray::rows_of(chunks.arrays()))
+    }
+
+    #[test]
+    fn batches_and_arrays_are_chunks_however_they_are_held() {
+        let batches = vec![batch(Arc::new(Int32Array::from(vec![1]))), batch(Arc::new(Int32Array::from(vec![2, 3])))];
+        let arrays = || batches.iter().map(DeviceArray::from_record_batch).collect::<Result<Vec<_>>>().unwrap();
+        let found = [
+            rows(&batches),
+            rows(batches.as_slice()),
+            rows(&[batches[0].clone(), batches[1].clone()]),
+            rows(arrays()),
+            rows(batches[1].clone()).map(|rows| rows + 1),
+            rows(&NullArray::new(3)),
+        ];
+        assert!(found.iter().all(|rows| matches!(rows, Ok(3))), "{found:?}");
+        let chunks = Chunks::of(&batches).unwrap();
+        assert!(chunks.arrays().iter().all(|array| Arc::ptr_eq(array.field(), chunks.field())));
+    }
+
+    #[test]
+    fn no_batches_are_no_chunks_and_batches_of_another_schema_are_refused() {
+        for error in [rows(&Vec::<RecordBatch>::new()), rows(Vec::<DeviceArray>::new())].map(Result::unwrap_err) {
+            assert!(error.kind() == ErrorKind::Argument && error.remedy().is_some(), "{error}");
+        }
+        let batches = [batch(Arc::new(Int32Array::from(vec![1]))), batch(Arc::new(Int64Array::from(vec![2])))];
+        assert!(crate::Conversion::default().to_tensor(&batches).is_err());
+    }
 }
