@@ -20,10 +20,14 @@ mod support;
 
 use std::sync::Arc;
 
-use arrow_array::{Array, TimestampSecondArray};
+use arrow_array::{Array, BooleanArray, Int8Array, Int32Array, TimestampSecondArray};
 use arrow_dlpack::ffi::dlpack::DLDeviceType;
-use arrow_dlpack::{Conversion, CopyLog, CopyMode, DType, Device, ErrorKind, Result, Selection, Tensor, to_arrow};
+use arrow_dlpack::{
+    Conversion, CopyLog, CopyMode, DType, Device, DeviceArray, ErrorKind, NullPolicy, Output, Result, Selection,
+    Tensor, to_arrow,
+};
 use arrow_schema::DataType;
+use support::arrow::{extension, field};
 use support::dlpack::{Memory, tensor_of};
 use support::{Count, CountsDrop};
 
@@ -325,4 +329,26 @@ fn a_tensor_is_converted_as_its_report_says() {
         assert!(log.track(|| conversion.convert_tensor(&strided)).is_err());
         assert!(log.entries().is_empty());
     }
+}
+
+#[test]
+fn bools_of_the_caller_are_written_as_bools() {
+    let mut written = [false; 3];
+    let truths = BooleanArray::from(vec![Some(true), None, Some(true)]);
+    let filled = Conversion::default().nulls(NullPolicy::Fill(false.into()));
+    filled.write(&truths, &mut Output::from_bools(&mut written, &[3]).unwrap()).unwrap();
+    assert_eq!(written, [true, false, true]);
+
+    // Bytes that are neither 0 nor 1, and numbers that no bool can hold.
+    let bool8 = extension(&field("flag", DataType::Int8), "arrow.bool8", "");
+    let flags = DeviceArray::from_arrow(&Int8Array::from(vec![3, 0, -1]), bool8).unwrap();
+    Conversion::default().write(&flags, &mut Output::from_bools(&mut written, &[3]).unwrap()).unwrap();
+    assert_eq!(written, [true, false, true]);
+    let numbers = Int32Array::from(vec![0, 7, 1]);
+    let cast = Conversion::default().dtype(DType::Bool);
+    cast.write(&numbers, &mut Output::from_bools(&mut written, &[3]).unwrap()).unwrap_err();
+    assert!(written.map(u8::from).iter().all(|byte| *byte <= 1));
+
+    let error = Output::from_bools(&mut written, &[2]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Argument);
 }

@@ -49,6 +49,19 @@ impl<'a> Output<'a> {
     /// # Ok::<(), arrow_dlpack::Error>(())
     /// ```
     pub fn from_slice<T: Native>(out: &'a mut [T], shape: &[usize]) -> Result<Self> {
+        Self::of_elements(out, T::DTYPE, shape)
+    }
+
+    /// Like [`Output::from_slice`], for a result of bools. All that is written is true or false, even if the conversion fails.
+    ///
+    /// # Errors
+    /// As [`Output::from_slice`].
+    pub fn from_bools(out: &'a mut [bool], shape: &[usize]) -> Result<Self> {
+        Self::of_elements(out, DType::Bool, shape)
+    }
+
+    /// Returns a slice of this dtype's elements as a row-major tensor.
+    fn of_elements<T>(out: &'a mut [T], dtype: DType, shape: &[usize]) -> Result<Self> {
         let elements = shape.iter().try_fold(1_usize, |product, extent| product.checked_mul(*extent));
         let extents = shape.iter().map(|extent| i64::try_from(*extent).ok()).collect::<Option<Dims>>();
         let (Some(shape), true) = (extents, elements == Some(out.len())) else {
@@ -57,7 +70,7 @@ impl<'a> Output<'a> {
         let strides = row_major_strides(&shape)?;
         let (bytes, data) = (size_of_val(out), out.as_mut_ptr().cast());
         let device = Device::CPU;
-        Ok(Self { data, device, readiness: None, dtype: T::DTYPE, shape, strides, bytes, memory: PhantomData })
+        Ok(Self { data, device, readiness: None, dtype, shape, strides, bytes, memory: PhantomData })
     }
 
     /// Returns the memory of a tensor.
