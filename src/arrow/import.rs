@@ -58,7 +58,7 @@ impl Drop for Imported {
         match self.readiness.take().filter(|_| self.in_order) {
             None => release_array(&mut self.array.array, self.guard),
             Some(readiness) => {
-                let array = std::mem::replace(&mut self.array, host(ArrowArray::empty()));
+                let array = std::mem::replace(&mut self.array, ArrowDeviceArray::empty());
                 let moved = Self { array, guard: self.guard, readiness: None, in_order: false, lent: false };
                 readiness.release(move || drop(moved));
             }

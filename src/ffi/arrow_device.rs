@@ -37,6 +37,24 @@ pub struct ArrowSchema {
     pub private_data: *mut c_void,
 }
 
+impl ArrowSchema {
+    /// Returns a released schema, for a callback to fill.
+    #[must_use]
+    pub const fn empty() -> Self {
+        Self {
+            format: std::ptr::null(),
+            name: std::ptr::null(),
+            metadata: std::ptr::null(),
+            flags: 0,
+            n_children: 0,
+            children: std::ptr::null_mut(),
+            dictionary: std::ptr::null_mut(),
+            release: None,
+            private_data: std::ptr::null_mut(),
+        }
+    }
+}
+
 /// `struct ArrowArray`.
 #[repr(C)]
 #[derive(Debug)]
@@ -64,7 +82,7 @@ pub struct ArrowArray {
 }
 
 impl ArrowArray {
-    /// Returns a released array, which marks the end of a stream.
+    /// Returns a released array, which marks the end of a stream, for a callback to fill.
     #[must_use]
     pub const fn empty() -> Self {
         Self {
@@ -98,6 +116,15 @@ pub struct ArrowArrayStream {
     pub private_data: *mut c_void,
 }
 
+impl ArrowArrayStream {
+    /// Returns a released stream, for a function to fill.
+    #[must_use]
+    pub const fn empty() -> Self {
+        let private_data = std::ptr::null_mut();
+        Self { get_schema: None, get_next: None, get_last_error: None, release: None, private_data }
+    }
+}
+
 /// `struct ArrowDeviceArray`: an array whose buffers live on a device.
 #[repr(C)]
 #[derive(Debug)]
@@ -112,6 +139,16 @@ pub struct ArrowDeviceArray {
     pub sync_event: *mut c_void,
     /// Zero in exports; ignored in imports.
     pub reserved: [i64; 3],
+}
+
+impl ArrowDeviceArray {
+    /// Returns a released array of the CPU, which marks the end of a stream, for a callback to fill.
+    #[must_use]
+    pub const fn empty() -> Self {
+        let array = ArrowArray::empty();
+        // `ARROW_DEVICE_CPU` is 1, and the CPU has no ordinal.
+        Self { array, device_id: -1, device_type: 1, sync_event: std::ptr::null_mut(), reserved: [0; 3] }
+    }
 }
 
 /// `struct ArrowDeviceArrayStream`: batches on one type of device.
@@ -130,6 +167,16 @@ pub struct ArrowDeviceArrayStream {
     pub release: Option<unsafe extern "C" fn(*mut ArrowDeviceArrayStream)>,
     /// Opaque data of the producer.
     pub private_data: *mut c_void,
+}
+
+impl ArrowDeviceArrayStream {
+    /// Returns a released stream of the CPU, for a function to fill.
+    #[must_use]
+    pub const fn empty() -> Self {
+        let private_data = std::ptr::null_mut();
+        // `ARROW_DEVICE_CPU` is 1.
+        Self { device_type: 1, get_schema: None, get_next: None, get_last_error: None, release: None, private_data }
+    }
 }
 
 assert_layout!(
@@ -154,3 +201,18 @@ assert_layout!(
     ArrowDeviceArrayStream, size = 48, align = 8,
     device_type @ 0, get_schema @ 8, get_next @ 16, get_last_error @ 24, release @ 32, private_data @ 40
 );
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ffi::dlpack::DLDeviceType;
+
+    #[test]
+    fn empty_structs_count_as_released() {
+        assert!(ArrowSchema::empty().release.is_none() && ArrowArrayStream::empty().release.is_none());
+        assert!(ArrowDeviceArrayStream::empty().release.is_none());
+        let array = ArrowDeviceArray::empty();
+        assert!(array.array.release.is_none());
+        assert_eq!(array.device_type, DLDeviceType::CPU.0);
+    }
+}

@@ -1,7 +1,6 @@
 //! Imports C streams as iterators: owns each array as it comes, and releases the stream once, at its end at the latest.
 
 use std::ffi::{CStr, c_int};
-use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 use arrow_schema::FieldRef;
@@ -111,15 +110,13 @@ impl<S: CStream> ImportedStream<S> {
     fn schema(&mut self) -> Result<FieldRef> {
         let get_schema =
             self.stream.callbacks().get_schema.ok_or_else(|| Error::invalid("ArrowArrayStream.get_schema is NULL"))?;
-        let mut schema = OwnedSchema { schema: MaybeUninit::zeroed(), guard: self.guard };
-        // SAFETY: a live stream, and a struct to fill.
-        let code = unsafe { get_schema(&raw mut *self.stream, schema.schema.as_mut_ptr()) };
+        let mut schema = OwnedSchema { schema: ArrowSchema::empty(), guard: self.guard };
+        // SAFETY: a live stream, and a released struct to fill.
+        let code = unsafe { get_schema(&raw mut *self.stream, &raw mut schema.schema) };
         self.check(code, "get_schema")?;
-        // SAFETY: a producer that reports success has filled the struct; zeros are a released one.
-        let schema = unsafe { schema.schema.assume_init_ref() };
         // SAFETY: a schema that a producer filled, which is as the C data interface describes it, as `import` was
-        // promised.
-        unsafe { read_field(schema) }
+        // promised, or still the released one.
+        unsafe { read_field(&schema.schema) }
     }
 
     fn next(&mut self, field: &FieldRef) -> Result<Option<DeviceArray>> {
@@ -202,19 +199,17 @@ impl<S: CStream> Iterator for StreamArrays<S> {
 
 /// A schema that is released after it was read.
 struct OwnedSchema {
-    schema: MaybeUninit<ArrowSchema>,
+    schema: ArrowSchema,
     guard: ReleaseGuard,
 }
 
 impl Drop for OwnedSchema {
     fn drop(&mut self) {
-        // SAFETY: zeros, which are a released schema, until a producer filled it.
-        let schema = unsafe { self.schema.assume_init_mut() };
-        let mut release = schema.release;
+        let mut release = self.schema.release;
         if release.is_none() {
             return;
         }
-        let schema: *mut ArrowSchema = schema;
+        let schema = &raw mut self.schema;
         (self.guard)(&mut || {
             // The callback is called once, however often the guard calls.
             let Some(release) = release.take() else { return };

@@ -218,7 +218,7 @@ impl CStream for ArrowDeviceArrayStream {
     members!();
 
     fn end() -> ArrowDeviceArray {
-        host(ArrowArray::empty())
+        ArrowDeviceArray::empty()
     }
 
     fn from_device_array(array: ArrowDeviceArray) -> ArrowDeviceArray {
