@@ -19,6 +19,7 @@ mod field_cache;
 mod field_serialize;
 mod foreign;
 mod import;
+mod imported;
 mod lists;
 mod mask;
 mod node;
@@ -56,10 +57,11 @@ pub use field_cache::read_field;
 #[cfg(feature = "python")]
 pub(crate) use field_serialize::FieldParts;
 pub use import::DeviceArray;
+pub(crate) use import::{array_ready_at, host_array};
 /// For the tests of this crate, and no part of its interface.
 #[doc(hidden)]
-pub use import::ReleaseGuard;
-pub(crate) use import::{array_ready_at, host_array, release_directly};
+pub use imported::ReleaseGuard;
+pub(crate) use imported::release_directly;
 pub(crate) use lists::{Hidden, Ints, ListChunk, ViewChunk};
 pub(crate) use mask::{Mask, count_bits};
 pub(crate) use node::ArrayNode;

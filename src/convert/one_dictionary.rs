@@ -15,7 +15,7 @@ use crate::categories::{Key, Slots, Visit, visit};
 use crate::error::{Error, Result};
 
 /// Rows of one of several arrays of one type.
-pub(super) struct Piece {
+pub(super) struct RowsOfArray {
     /// Which of the arrays.
     array: usize,
     /// The rows alone.
@@ -34,7 +34,7 @@ pub(super) fn with_one_dictionary(
     arrays: &[&ArrayData],
     rows: &[(usize, Range<usize>)],
     join: Join<'_>,
-) -> Result<Option<Vec<Piece>>> {
+) -> Result<Option<Vec<RowsOfArray>>> {
     let Some((first, others)) = arrays.split_first() else { return Ok(None) };
     if !others.iter().any(|other| differ(first, other)) {
         return Ok(None);
@@ -42,7 +42,7 @@ pub(super) fn with_one_dictionary(
     let mut pieces = fallible::with_room(rows.len())?;
     for (array, rows) in rows {
         let data = arrays.get(*array).ok_or_else(|| Error::internal("rows of no array"))?;
-        pieces.push(Piece { array: *array, data: data.slice(rows.start, rows.len()) });
+        pieces.push(RowsOfArray { array: *array, data: data.slice(rows.start, rows.len()) });
     }
     let names: &[_] = if let DataType::Struct(columns) = first.data_type() { columns } else { &[] };
     let name = |column: usize| names.get(column).map_or("", |field| field.name());
@@ -64,7 +64,7 @@ fn differ(one: &ArrayData, other: &ArrayData) -> bool {
 }
 
 /// The pieces with one dictionary wherever they have several. `name` is of each child, for errors.
-fn unified<'n>(pieces: Vec<Piece>, join: Join<'_>, name: &dyn Fn(usize) -> &'n str) -> Result<Vec<Piece>> {
+fn unified<'n>(pieces: Vec<RowsOfArray>, join: Join<'_>, name: &dyn Fn(usize) -> &'n str) -> Result<Vec<RowsOfArray>> {
     let Some((first, others)) = pieces.split_first() else { return Ok(pieces) };
     if !others.iter().any(|other| differ(&first.data, &other.data)) {
         return Ok(pieces);
@@ -87,8 +87,8 @@ fn unified<'n>(pieces: Vec<Piece>, join: Join<'_>, name: &dyn Fn(usize) -> &'n s
     };
     let count = pieces.first().map_or(0, |piece| piece.data.child_data().len());
     for index in 0..count {
-        let below = pieces.iter().filter_map(|Piece { array, data }| {
-            data.child_data().get(index).map(|data| Ok(Piece { array: *array, data: data.clone() }))
+        let below = pieces.iter().filter_map(|RowsOfArray { array, data }| {
+            data.child_data().get(index).map(|data| Ok(RowsOfArray { array: *array, data: data.clone() }))
         });
         let below =
             unified(fallible::collected(below)?, join, &|_| "").map_err(|error| error.in_column(name(index)))?;
@@ -104,8 +104,10 @@ fn unified<'n>(pieces: Vec<Piece>, join: Join<'_>, name: &dyn Fn(usize) -> &'n s
     Ok(pieces)
 }
 
-fn each(pieces: Vec<Piece>, change: impl Fn(&ArrayData) -> Result<ArrayData>) -> Result<Vec<Piece>> {
-    fallible::collected(pieces.into_iter().map(|Piece { array, data }| Ok(Piece { array, data: change(&data)? })))
+fn each(pieces: Vec<RowsOfArray>, change: impl Fn(&ArrayData) -> Result<ArrayData>) -> Result<Vec<RowsOfArray>> {
+    fallible::collected(
+        pieces.into_iter().map(|RowsOfArray { array, data }| Ok(RowsOfArray { array, data: change(&data)? })),
+    )
 }
 
 /// The lists over the items that they have alone.
@@ -132,7 +134,7 @@ fn with_own_items<T: ArrowNativeType>(lists: &ArrayData) -> Result<ArrayData> {
 
 /// The values that pieces have, in the order of their first rows.
 #[derive(Default)]
-struct Values {
+struct UsedValues {
     /// The number of each slot of an array's dictionary that was seen.
     by_slot: HashMap<(usize, usize), usize>,
     /// The numbers of strings, binary values and integers.
@@ -142,7 +144,7 @@ struct Values {
     places: Vec<(usize, usize)>,
 }
 
-impl Values {
+impl UsedValues {
     /// Returns the number of a slot of the dictionary of a piece of this array.
     fn number(&mut self, (index, array): (usize, usize), values: &ArrayData, slot: usize) -> Result<usize> {
         if let Some(number) = self.by_slot.get(&(array, slot)) {
@@ -155,8 +157,8 @@ impl Values {
         let known = if values.is_null(slot) {
             *self.null.get_or_insert(new)
         } else {
-            // Values of other types are told apart by their slots alone.
-            visit(values, Number { slot, new, known: &mut self.by_bytes }).unwrap_or(Ok(new))?
+            // UsedValues of other types are told apart by their slots alone.
+            visit(values, NumberOfValue { slot, new, known: &mut self.by_bytes }).unwrap_or(Ok(new))?
         };
         if known == new {
             fallible::push(&mut self.places, (index, slot))?;
@@ -167,13 +169,13 @@ impl Values {
 }
 
 /// Looks up the number of a slot's value, which is `new` where it has none yet.
-struct Number<'a> {
+struct NumberOfValue<'a> {
     slot: usize,
     new: usize,
     known: &'a mut HashMap<Box<[u8]>, usize>,
 }
 
-impl Visit for Number<'_> {
+impl Visit for NumberOfValue<'_> {
     type Out = Result<usize>;
 
     fn visit<'a>(self, slots: impl Slots<'a>) -> Result<usize> {
@@ -195,9 +197,9 @@ impl Visit for Number<'_> {
 }
 
 /// The pieces, whose type is a dictionary, with codes of one dictionary.
-fn recoded(pieces: Vec<Piece>, code: &DataType, join: Join<'_>) -> Result<Vec<Piece>> {
-    let (mut values, mut coded) = (Values::default(), fallible::with_room(pieces.len())?);
-    for (index, Piece { array, data }) in pieces.iter().enumerate() {
+fn recoded(pieces: Vec<RowsOfArray>, code: &DataType, join: Join<'_>) -> Result<Vec<RowsOfArray>> {
+    let (mut values, mut coded) = (UsedValues::default(), fallible::with_room(pieces.len())?);
+    for (index, RowsOfArray { array, data }) in pieces.iter().enumerate() {
         let dictionary = dictionary_of(data)?;
         let mut numbers = fallible::with_room(data.len())?;
         let mut failed = None;
@@ -219,13 +221,13 @@ fn recoded(pieces: Vec<Piece>, code: &DataType, join: Join<'_>) -> Result<Vec<Pi
     };
     let dictionary = match (join(&fallible::collected(values.places.iter().map(place))?)?, pieces.first()) {
         (Some(values), _) => values,
-        (None, Some(Piece { data, .. })) => dictionary_of(data)?.slice(0, 0),
+        (None, Some(RowsOfArray { data, .. })) => dictionary_of(data)?.slice(0, 0),
         (None, None) => return Ok(pieces),
     };
-    let pieces = pieces.into_iter().zip(coded).map(|(Piece { array, data }, codes)| {
+    let pieces = pieces.into_iter().zip(coded).map(|(RowsOfArray { array, data }, codes)| {
         let data = data.into_builder().offset(0).buffers(vec![codes]).child_data(vec![dictionary.clone()]);
         // SAFETY: a code of the new dictionary for each slot, 0 under nulls.
-        Ok(Piece { array, data: unsafe { data.build_unchecked() } })
+        Ok(RowsOfArray { array, data: unsafe { data.build_unchecked() } })
     });
     fallible::collected(pieces)
 }

@@ -8,7 +8,7 @@ use arrow_schema::FieldRef;
 use super::export::failure_of;
 use super::{CStream, DeviceArray, DeviceArrayStream};
 use crate::arrow::field_cache::read_field;
-use crate::arrow::import::{ReleaseGuard, release_directly};
+use crate::arrow::imported::{ReleaseGuard, release_directly};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::arrow_device::{ArrowArrayStream, ArrowDeviceArrayStream, ArrowSchema};
 use crate::stream_order::run_handlers;
