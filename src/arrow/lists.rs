@@ -313,6 +313,8 @@ impl DeviceArray {
             Some(item) => self.list_items(&view, item)?,
             None => self.bytes(view.array, &offsets)?,
         };
+        // Elements that no row can refer to are no values: offsets of other chunks do not count them.
+        let items = if rows == 0 { items.clipped(&(0..0)) } else { items };
         let lengths = has_lengths.then(|| ints(2));
         // SAFETY: host memory: `require_host`. What the view inherits is of the owner, which `self` holds.
         let valid = unsafe { view.host_mask() }?;

@@ -114,7 +114,7 @@ impl<'a> DeviceLevel<'a> {
         match (&ends, items) {
             (Some([first, last]), items) => self.span_of(first, last, &host_read, items),
             // Rows of list views may stand anywhere in the child.
-            (None, Some(items)) if lengths.is_some() => Ok(0..items),
+            (None, Some(items)) if lengths.is_some() && !array.is_empty() => Ok(0..items),
             _ => Ok(0..0),
         }
     }
