@@ -9,6 +9,7 @@ use super::no_tensor::is_text;
 use super::promotion::promote_all;
 use super::row_shape::{require_numbers, width};
 use super::temporal::is_temporal;
+use super::value::innermost;
 use super::{CopyMode, DecimalMode, Element, NullPolicy, Options, Spec, all_or_errors, select};
 use crate::alloc::fallible;
 use crate::dtype::DType;
@@ -251,7 +252,7 @@ fn is_codes(spec: &Spec, decimal: DecimalMode) -> bool {
     if spec.categories().is_some() {
         return true;
     }
-    match type_of(spec) {
+    match innermost(type_of(spec)) {
         DataType::Date32
         | DataType::Date64
         | DataType::Time32(_)
@@ -272,18 +273,18 @@ fn type_of(spec: &Spec) -> &DataType {
     spec.decoded().unwrap_or(spec.field()).data_type()
 }
 
-/// Returns whether codes of two types mean the same.
+/// Returns whether codes of two types mean the same, in whatever lists they are.
 fn are_alike(a: &DataType, b: &DataType) -> bool {
-    match (a, b) {
+    match (innermost(a), innermost(b)) {
         (DataType::Decimal32(_, a), DataType::Decimal32(_, b))
         | (DataType::Decimal64(_, a), DataType::Decimal64(_, b)) => a == b,
-        _ => a == b,
+        (a, b) => a == b,
     }
 }
 
-/// Names the codes of a type in errors.
+/// Names the codes of a type, under fixed-size lists, in errors.
 fn kind_of_codes(codes: &DataType) -> &'static str {
-    match codes {
+    match innermost(codes) {
         DataType::Dictionary(_, _) => "dictionary codes",
         // Other integers of no unit are numbers.
         DataType::Int32 => "codes of categories",

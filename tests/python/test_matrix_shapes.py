@@ -162,3 +162,48 @@ def test_the_loader_has_the_same_rows(shuffle_buffer: int):
         seen.extend(x[:, k].astype(int))
     assert sorted(seen) == list(range(rows))
     assert (seen == list(range(rows))) == (shuffle_buffer == 0)
+
+
+def pair_of(array: pa.Array) -> pa.FixedSizeListArray:
+    return pa.FixedSizeListArray.from_arrays(array, 2)
+
+
+CODES_IN_LISTS = {
+    "s": pair_of(pa.array([1, 2, 3, 4], pa.timestamp("s"))),
+    "ms": pair_of(pa.array([1, 2, 3, 4], pa.timestamp("ms"))),
+    "days": pair_of(pa.array([1, 2, 3, 4], pa.date32())),
+    "text": pair_of(pa.array(["x", "y", "x", "y"]).dictionary_encode()),
+    "values": pair_of(pa.array([1.5, 2.5, 1.5, 2.5]).dictionary_encode()),
+    "decimal": pair_of(pa.array([1, 2, 3, 4], pa.decimal64(10, 2))),
+    "other scale": pair_of(pa.array([1, 2, 3, 4], pa.decimal64(10, 3))),
+    "nested": pair_of(pair_of(pa.array(range(8), pa.duration("s")))),
+    "lists": pa.array([[1, 2], [3, 4]], pa.list_(pa.timestamp("us"))),
+}
+
+
+@pytest.mark.parametrize("kind", CODES_IN_LISTS)
+def test_codes_in_lists_join_only_their_own_kind(kind: str):
+    codes = CODES_IN_LISTS[kind]
+    options = {"decimal": "unscaled", "length": {"a": 2} if kind == "lists" else None}
+    others = {name: other for name, other in CODES_IN_LISTS.items() if name not in (kind, "lists")}
+    for other in (*others.values(), pa.array([1.5, 2.5]), pa.array([1, 2])):
+        for names in ("ab", "ba"):
+            table = pa.table({"a": codes, "b": other}).select(list(names))
+            with pytest.raises(ad.ConversionError, match="do not mix"):
+                ad.to_tensor(table, **options)
+            assert "do not mix" in str(ad.explain(table, columns={"m": ad.group(["a", "b"])}, **options))
+    twice = ad.to_tensor(pa.table({"a": codes, "b": codes}), decimal="unscaled", length=options["length"] and 2)
+    assert twice.shape == (2, 8 if kind == "nested" else 4)
+
+
+def test_ticks_join_lists_of_the_same_ticks():
+    table = pa.table({"a": CODES_IN_LISTS["s"], "b": pa.array([5, 6], pa.timestamp("s"))})
+    assert np.asarray(ad.to_tensor(table)).tolist() == [[1, 2, 5], [3, 4, 6]]
+
+
+def test_errors_name_the_kind_of_codes_in_lists():
+    table = pa.table({"a": pair_of(pa.array(["x", "y", "x", "y"])), "b": pa.array([1.5, 2.5])})
+    with pytest.raises(ad.ConversionError, match="codes of categories"):
+        ad.to_tensor(table, categories={"a": ["x", "y"]})
+    with pytest.raises(ad.ConversionError, match="dictionary codes"):
+        ad.to_tensor(pa.table({"a": CODES_IN_LISTS["text"], "b": pa.array([1.5, 2.5])}))
