@@ -12,11 +12,11 @@ pub(super) fn ticks(data_type: &DataType) -> Option<(usize, TimeUnit)> {
     }
 }
 
-/// Returns whether the values of a type, under fixed-size lists, have a unit of time.
+/// Returns whether the values of a type, under fixed-size lists, are times, or days, which become times under `unit=`.
 pub(super) fn is_temporal(data_type: &DataType) -> bool {
     match data_type {
         DataType::FixedSizeList(item, _) => is_temporal(item.data_type()),
-        other => ticks(other).is_some(),
+        other => *other == DataType::Date32 || ticks(other).is_some(),
     }
 }
 

@@ -439,3 +439,22 @@ def test_a_length_is_for_the_tensor_of_a_column_that_is_padded_and_ragged_too():
     for columns in ({"q": ad.padded("l")}, {"s": ad.ragged("l"), "r": "l", "k": ad.ragged("k")}):
         with pytest.raises(ad.ConversionError, match="is for columns of lists"):
             ad.to_tensors(table, columns=columns, length={"l": 2, "k": 2})
+
+
+@pytest.mark.parametrize("unit", ["s", {"t": "s"}])
+def test_a_unit_is_for_the_days_of_a_dictionary(unit: Any):
+    days = pa.array([0, 1, None, 1], pa.date32())
+    codes = days.dictionary_encode()
+    runs = pa.RunEndEncodedArray.from_arrays(pa.array([1, 2, 3, 4], pa.int32()), codes)
+    for column in (days, codes, runs):
+        table = pa.table({"t": column, "x": pa.array([1, 2, 3, 4], pa.int8())})
+        made = ad.to_tensors(table, columns=["t"], unit=unit, nulls=0)["t"]
+        assert np.asarray(made).tolist() == [0, 86_400, 0, 86_400]
+        matrix = ad.to_tensor(table, unit=unit, nulls=0)
+        assert np.asarray(matrix).tolist() == [[0, 1], [86_400, 2], [0, 3], [86_400, 4]]
+        assert [row.dtype for row in ad.explain(table, columns=["t"], unit=unit, nulls=0)] == ["int64"]
+    lists = pa.ListArray.from_arrays([0, 1, 2], codes[:2])
+    ragged = ad.to_tensors(pa.table({"t": lists}), columns={"r": ad.ragged("t")}, unit=unit)["r"]
+    assert np.asarray(ragged.values).tolist() == [0, 86_400]
+    # Without a unit, days and codes are as they are stored.
+    assert str(ad.to_tensor(days[:2]).dtype) == str(ad.to_tensor(codes[:2]).dtype) == "int32"
