@@ -97,7 +97,9 @@ fn check_limits(from: &DataType, requested: &Field, array: &dyn Array) -> Result
 fn of_column(array: &DeviceArray, requested: &FieldRef) -> Option<Error> {
     let DataType::Struct(fields) = requested.data_type() else { return None };
     let columns = (0..array.columns().len()).map(|index| array.column(index)).zip(fields);
-    columns.into_iter().find_map(|(column, field)| request_field(&column.ok()?, field).err())
+    // The nulls have been looked at, and a column by itself has those of its struct, which its field need not allow.
+    let nullable = |field: &FieldRef| Arc::new(field.as_ref().clone().with_nullable(true));
+    columns.into_iter().find_map(|(column, field)| request_field(&column.ok()?, &nullable(field)).err())
 }
 
 /// Refuses a request that no data of this field could meet: other names, or types without a cast.
