@@ -284,16 +284,20 @@ impl<'a> PlannedLevel<'a> {
             self.values.refused().map_or(Ok(()), Err)?;
         }
         let (rows, options) = (&self.rows, self.options);
+        let at_row = |error| rows.at_row(&self.item, error);
         let values = match &mut self.values {
-            PlannedValues::Rows(inner) => inner.make().map(Into::into),
-            PlannedValues::Elements(elements) => elements.run().map(Into::into),
-            PlannedValues::Bytes(part, cast) => part.make(|_| rows.bytes()).and_then(|bytes| match cast {
-                None => Ok(bytes.into()),
-                Some(spec) => cast_bytes(bytes, spec, &self.item, options).map(Into::into),
-            }),
-            PlannedValues::Unread => Err(Error::internal("elements without a plan")),
+            PlannedValues::Rows(inner) => inner.make().map_err(at_row)?.into(),
+            PlannedValues::Elements(elements) => elements.run().map_err(at_row)?.into(),
+            PlannedValues::Bytes(part, cast) => {
+                // Errors of the gathering are those of rows already.
+                let bytes = part.make(|_| rows.bytes())?;
+                match cast {
+                    None => bytes.into(),
+                    Some(spec) => cast_bytes(bytes, spec, &self.item, options).map_err(at_row)?.into(),
+                }
+            }
+            PlannedValues::Unread => return Err(Error::internal("elements without a plan")),
         };
-        let values = values.map_err(|error| self.rows.at_row(&self.item, error))?;
         Ok(Ragged { values, offsets, lengths, shapes: None, validity, field: None })
     }
 }

@@ -96,4 +96,17 @@ impl RaggedRows for ViewRows<'_> {
         let rows = self.chunks.iter().map(|(chunk, part)| (chunk, *part)).flat_map(rows);
         bytes_of_views(self.total, rows.enumerate().map(|(at, bytes)| bytes.map_err(|error| error.at_row(at))))
     }
+
+    fn at_row(&self, _: &FieldRef, error: Error) -> Error {
+        let Some(byte) = error.row() else { return error };
+        let mut end = 0;
+        let row = self.lengths.iter().position(|length| {
+            end += length.unwrap_or(0);
+            byte < end
+        });
+        match row {
+            Some(row) => error.at_row(row),
+            None => error,
+        }
+    }
 }
