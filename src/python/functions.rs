@@ -245,6 +245,8 @@ fn to_tensors<'py>(
     conversion.threads = threads.map(counts::threads).transpose()?;
     conversion.selection = Columns::each(columns);
     conversion.device = device.map(device::extract).transpose()?;
+    // No schema is needed to tell, and a wrong option must not consume a stream.
+    conversion.check_groups()?;
     let refused = |error| null_in_stream(obj, error);
     let refuses = |unread: &Unread<'_>| {
         unread.check(obj, &conversion)?;

@@ -60,6 +60,18 @@ class TestEnds:
         assert ended == []
         assert next(generator) == batches()[1]
 
+    def test_options_that_are_wrong_for_any_data_take_nothing(self):
+        for group, options in (
+            (ad.group("a", dtype="int8"), {"dtype": {"g": "int16"}}),
+            (ad.group("a", nulls=0), {"nulls": {"g": 1}}),
+            (ad.group("a", validity="g"), {}),
+        ):
+            items = iter(batches())
+            with pytest.raises(ad.ConversionError) as caught:
+                ad.to_tensors(items, columns={"g": group}, **options)
+            assert "taken" not in str(caught.value)
+            assert list(items) == batches()
+
     def test_a_generator_that_refuses_to_close_is_told(self, monkeypatch: pytest.MonkeyPatch):
         seen: list[Any] = []
         monkeypatch.setattr("sys.unraisablehook", seen.append)
