@@ -233,7 +233,7 @@ fn below(data_type: &DataType, array: &dyn Array, excused: Option<&NullBuffer>, 
 
 /// Returns the items of lists or the entries of maps that a slice has, and which of them belong to a row that is seen; `None` if all do.
 #[allow(clippy::disallowed_methods, reason = "the caller has asked for the memory: require_nulls, require_cast")]
-fn shown_items(array: &dyn Array, excused: Option<&NullBuffer>) -> Option<(ArrayRef, Option<NullBuffer>)> {
+pub(super) fn shown_items(array: &dyn Array, excused: Option<&NullBuffer>) -> Option<(ArrayRef, Option<NullBuffer>)> {
     let rows = NullBuffer::union(excused, array.nulls());
     match array.data_type() {
         DataType::List(_) => between(array.as_list::<i32>().offsets(), array.as_list::<i32>().values(), rows),
@@ -293,7 +293,7 @@ fn viewed<T: OffsetSizeTrait>(
 }
 
 /// Returns which values of a dictionary stand behind a code of a row that is seen.
-fn shown_values(codes: &dyn AnyDictionaryArray, excused: Option<&NullBuffer>) -> NullBuffer {
+pub(super) fn shown_values(codes: &dyn AnyDictionaryArray, excused: Option<&NullBuffer>) -> NullBuffer {
     let (keys, length) = (codes.keys(), codes.values().len());
     let is_shown = |row: &usize| keys.is_valid(*row) && is_seen(excused, *row);
     downcast_integer_array!(
@@ -306,7 +306,7 @@ fn shown_values(codes: &dyn AnyDictionaryArray, excused: Option<&NullBuffer>) ->
 }
 
 /// Returns the values of runs, and which of them belong to a row that is seen.
-fn shown_runs(array: &dyn Array, excused: Option<&NullBuffer>) -> Option<(ArrayRef, NullBuffer)> {
+pub(super) fn shown_runs(array: &dyn Array, excused: Option<&NullBuffer>) -> Option<(ArrayRef, NullBuffer)> {
     downcast_run_array!(
         array => {
             let ends = array.run_ends();
@@ -349,20 +349,30 @@ fn below_union(
     rule: Rule<'_>,
 ) -> Option<Fault> {
     let array = array.as_any().downcast_ref::<UnionArray>()?;
-    let slot_of = |row: usize| match array.offsets() {
+    fields.iter().zip(own.iter()).enumerate().find_map(|(index, ((_, field), (id, _)))| {
+        let shown = shown_of_union(array, id, excused);
+        let (column, slot) = walk(field, array.child(id).as_ref(), Some(&shown), rule.field(index))?;
+        Some((column, slot.and_then(|slot| rows_of(array, id, excused).find(|row| slot_of(array, *row) == Some(slot)))))
+    })
+}
+
+/// Returns which slots of a field of a union belong to a row that is seen.
+pub(super) fn shown_of_union(array: &UnionArray, id: i8, excused: Option<&NullBuffer>) -> NullBuffer {
+    only(array.child(id).len(), rows_of(array, id, excused).filter_map(|row| slot_of(array, row)))
+}
+
+/// The rows that are seen and have a value of this field of a union.
+fn rows_of<'a>(array: &'a UnionArray, id: i8, excused: Option<&'a NullBuffer>) -> impl Iterator<Item = usize> + 'a {
+    let own = array.type_ids().iter().enumerate().filter(move |(_, row_id)| **row_id == id).map(|(row, _)| row);
+    own.filter(move |row| is_seen(excused, *row))
+}
+
+/// The slot of a row of a union in the field that it has.
+fn slot_of(array: &UnionArray, row: usize) -> Option<usize> {
+    match array.offsets() {
         Some(offsets) => offsets.get(row).and_then(|slot| usize::try_from(*slot).ok()),
         None => Some(row),
-    };
-    fields.iter().zip(own.iter()).enumerate().find_map(|(index, ((_, field), (id, _)))| {
-        let rows = || {
-            let own = array.type_ids().iter().enumerate().filter(move |(_, row_id)| **row_id == id).map(|(row, _)| row);
-            own.filter(|row| is_seen(excused, *row))
-        };
-        let child = array.child(id);
-        let shown = only(child.len(), rows().filter_map(slot_of));
-        let (column, slot) = walk(field, child.as_ref(), Some(&shown), rule.field(index))?;
-        Some((column, slot.and_then(|slot| rows().find(|row| slot_of(*row) == Some(slot)))))
-    })
+    }
 }
 
 /// Returns the first null that is not excused, looking at 64 at a time.

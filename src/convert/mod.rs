@@ -42,6 +42,7 @@ mod rounds;
 mod row_block;
 #[cfg(feature = "python")]
 mod serialize;
+mod shown;
 mod shown_text;
 mod small_matrix;
 #[cfg(target_arch = "x86_64")]

@@ -16,6 +16,7 @@ use super::budget::{require_cast, require_nulls};
 use super::forbidden::{allows_nulls, first_null, first_outside, has_limits};
 use super::request_types::{check_extensions, check_names};
 use super::rounds::{LOOK_UP, in_rounds, look_for_signals};
+use super::shown::{begins_later, has_fixed_lists, shown};
 use crate::arrow::{DeviceArray, counts_in, same_layout};
 use crate::copy_log::{self, Copied};
 use crate::device::Device;
@@ -161,7 +162,7 @@ fn cast(array: &DeviceArray, requested: &FieldRef) -> Result<DeviceArray> {
     require_cast(&original.to_data(), to)?;
     let converted = match packed(&original, to)? {
         Some(packed) => packed,
-        None => cast_there_and_back(&original, to)?,
+        None => cast_shown(&original, to)?,
     };
     check_limits(from, requested, converted.as_ref())?;
     let bytes = converted.get_buffer_memory_size();
@@ -184,9 +185,32 @@ fn packed(original: &ArrayRef, to: &DataType) -> Result<Option<ArrayRef>> {
     Ok(bits_of_bools(bytes)?.map(array))
 }
 
-/// The values as another type, if each one survives the way there and back.
+/// The values that rows show as another type, if each one survives the way there and back.
+fn cast_shown(original: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
+    if is_flat(original.data_type()) {
+        return cast_there_and_back(original, to, |array| Ok(array.clone()));
+    }
+    // arrow-rs takes the items of fixed-size lists from the first one on.
+    if begins_later(&original.to_data()) && has_fixed_lists(to) {
+        return cast_there_and_back(original, to, shown);
+    }
+    // Most values that no row shows can be cast, and dictionaries keep them.
+    catch_panic(|| cast_there_and_back(original, to, |array| Ok(array.clone()))).or_else(|error| match error.kind() {
+        ErrorKind::Cast | ErrorKind::Unsupported => match cast_there_and_back(original, to, shown) {
+            Err(of_shown) if of_shown.kind() == ErrorKind::Unsupported => Err(error),
+            made => made,
+        },
+        _ => Err(error),
+    })
+}
+
+/// The values as another type, if each one survives the way there and back. `prepare` gives what is cast in place of some rows.
 #[allow(clippy::disallowed_methods, reason = "the caller has asked for the memory: require_cast")]
-fn cast_there_and_back(original: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
+fn cast_there_and_back(
+    original: &ArrayRef,
+    to: &DataType,
+    prepare: impl Fn(&ArrayRef) -> Result<ArrayRef>,
+) -> Result<ArrayRef> {
     let from = original.data_type();
     let refused = |reason: String| Error::new(ErrorKind::Cast, format!("{from} as {to}: {reason}"));
     let lost = |reason: String| refused(reason).remedy_is("request a type that holds every value");
@@ -197,9 +221,10 @@ fn cast_there_and_back(original: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
         refused(reason.unwrap_or_else(|| error.to_string())).remedy_is(CONVERT_FIRST)
     };
     let options = CastOptions { safe: false, ..CastOptions::default() };
-    let to_requested = |array: &ArrayRef| cast_with_options(array, to, &options);
-    let converted = to_requested(original).map_err(|error| {
-        let fits = |start, length| to_requested(&original.slice(start, length)).is_ok();
+    let casts = |rows: &ArrayRef, to| prepare(rows).is_ok_and(|rows| cast_with_options(&rows, to, &options).is_ok());
+    let original = &prepare(original)?;
+    let converted = cast_with_options(original, to, &options).map_err(|error| {
+        let fits = |start, length| casts(&original.slice(start, length), to);
         if !fits(0, 0) {
             return impossible(error);
         }
@@ -212,9 +237,8 @@ fn cast_there_and_back(original: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     let mut compare = |rows: Range<usize>| {
         if differs.is_none() {
             let (own, converted) = (original.slice(rows.start, rows.len()), converted.slice(rows.start, rows.len()));
-            let to_own = |array: &ArrayRef| cast_with_options(array, from, &options);
-            let back = to_own(&converted).map_err(|error| {
-                let fits = |start, length| to_own(&converted.slice(start, length)).is_ok();
+            let back = cast_with_options(&converted, from, &options).map_err(|error| {
+                let fits = |start, length| casts(&converted.slice(start, length), from);
                 if !fits(0, 0) {
                     return impossible(error);
                 }
