@@ -207,3 +207,16 @@ def test_errors_name_the_kind_of_codes_in_lists():
         ad.to_tensor(table, categories={"a": ["x", "y"]})
     with pytest.raises(ad.ConversionError, match="dictionary codes"):
         ad.to_tensor(pa.table({"a": CODES_IN_LISTS["text"], "b": pa.array([1.5, 2.5])}))
+
+
+@pytest.mark.parametrize("shape", [(0, 2), (2, 0), (2, 0, 3), (0, 0), (3, 2, 0)], ids=str)
+def test_rows_without_elements_have_no_order(shape: tuple[int, ...]):
+    data_type = pa.int8()
+    for size in reversed(shape):
+        data_type = pa.list_(data_type, size)
+    rows = pa.array([np.zeros(shape).tolist()] * 3, data_type)
+    table = pa.table({"e": rows, "b": pa.array([1, 2, 3], pa.int8())})
+    assert np.asarray(ad.to_tensor(table)).tolist() == [[1], [2], [3]]
+    assert np.asarray(ad.to_tensor(table, order="F")).tolist() == [[1], [2], [3]]
+    assert np.asarray(ad.validity(table)).tolist() == [[True], [True], [True]]
+    assert np.asarray(ad.to_tensor(table.slice(1))).tolist() == [[2], [3]]
