@@ -278,6 +278,14 @@ impl Hidden {
         index < self.length && arrow_buffer::bit_util::get_bit(&self.bits, index)
     }
 
+    /// Returns a bit for each element, set unless it is hidden.
+    ///
+    /// # Errors
+    /// If a bit per element cannot be allocated.
+    pub(crate) fn shown(&self) -> Result<Vec<u8>> {
+        fallible::collected(self.bits.iter().map(|byte| Ok(!byte)))
+    }
+
     /// Whether any is hidden.
     pub(crate) fn is_any(&self) -> bool {
         self.bits.iter().any(|byte| *byte != 0)
@@ -385,7 +393,7 @@ impl DeviceArray {
             let reason = format!("{} has no validity, and lies under null rows", self.field().data_type());
             return Err(Error::unsupported(reason).in_column(self.field().name()));
         }
-        let shown = fallible::collected(hidden.bits.iter().map(|byte| Ok(!byte)))?;
+        let shown = hidden.shown()?;
         let view = self.view();
         let length = view.length.min(hidden.length);
         let start = shown.as_ptr();

@@ -87,6 +87,7 @@ pub(crate) use rounds::{LOOK_UP, in_rounds, look_for_signals};
 pub(crate) use row_block::{FETCH_AHEAD, RowBlock, RowLayout, RowsPlace, prefetch_element};
 #[cfg(feature = "python")]
 pub(crate) use serialize::{ArrayParts, PICKLED, PickledBytes, put_together, take_apart};
+pub(crate) use shown::without_hidden;
 pub(crate) use small_matrix::{is_small, pack_small, write_small};
 pub(crate) use threads::{check_environment, for_each_part, threads};
 pub(crate) use validity_bits::with_bits;

@@ -4,15 +4,17 @@
 use arrow_array::cast::AsArray;
 use arrow_array::types::ArrowDictionaryKeyType;
 use arrow_array::{Array, ArrayRef, OffsetSizeTrait, PrimitiveArray, UnionArray, downcast_integer_array, make_array};
-use arrow_buffer::{ArrowNativeType, Buffer, NullBuffer};
+use arrow_buffer::{ArrowNativeType, BooleanBuffer, Buffer, NullBuffer};
 use arrow_data::ArrayData;
 use arrow_data::transform::MutableArrayData;
 use arrow_schema::{ArrowError, DataType, FieldRef};
 
+use super::budget::require_nulls;
 use super::forbidden::{shown_items, shown_of_union, shown_runs, shown_values};
 use super::range_bytes::range_bytes;
 use crate::alloc::fallible;
-use crate::error::{Error, Result};
+use crate::arrow::{DeviceArray, Hidden};
+use crate::error::{Error, Result, catch_panic};
 
 /// Returns an array of the same type and rows, whose lists begin at the first item, and whose slots that no row shows have a value that
 /// another slot has, or are null.
@@ -21,6 +23,20 @@ use crate::error::{Error, Result};
 /// If an allocation fails.
 pub(super) fn shown(array: &ArrayRef) -> Result<ArrayRef> {
     of_slots(array, None, true)
+}
+
+/// Returns an array of runs in host memory that has the same rows, except that rows which are hidden have a value of another row.
+///
+/// # Errors
+/// If the array breaks the Arrow format, or an allocation fails.
+pub(crate) fn without_hidden(array: &DeviceArray, hidden: &Hidden) -> Result<DeviceArray> {
+    let read = array.to_arrow_unlogged()?;
+    require_nulls(&read.to_data())?;
+    let bits = Buffer::from_vec(hidden.shown()?);
+    let is_whole = bits.len() >= read.len().div_ceil(8);
+    let seen = is_whole.then(|| NullBuffer::new(BooleanBuffer::new(bits, 0, read.len())));
+    let made = catch_panic(|| of_slots(&read, seen.as_ref(), true))?;
+    DeviceArray::from_arrow(made.as_ref(), array.field().clone())
 }
 
 /// Returns whether lists, at any level, do not begin at the first item.

@@ -6,7 +6,7 @@ use arrow_schema::{DataType, Field, FieldRef};
 
 use crate::arrow::{DeviceArray, Hidden, Mask};
 use crate::column::{ColumnRef, check_types};
-use crate::convert::decode;
+use crate::convert::{decode, without_hidden};
 use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::spec::{NullPolicy, Options, Spec, VariableShape, is_text};
 
@@ -148,7 +148,11 @@ pub(super) fn leaf_column(
     let spec = Spec::new(item, &options)?;
     // A cast must not fail for what no row shows.
     let visible = |part: &RaggedPart| match &part.hidden {
-        Some(hidden) if spec.is_cast() => part.array.hiding(hidden),
+        Some(hidden) if spec.is_cast() => match item.data_type() {
+            // Runs have no validity.
+            DataType::RunEndEncoded(_, _) => without_hidden(&part.array, hidden),
+            _ => part.array.hiding(hidden),
+        },
         _ => Ok(part.array.clone()),
     };
     let arrays = parts.iter().map(visible).collect::<Result<Vec<_>>>()?;

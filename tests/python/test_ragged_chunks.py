@@ -38,3 +38,22 @@ def test_the_only_chunk_with_rows_is_viewed(make: object):
     chunks = pa.chunked_array([first.slice(0, 0), second, first.slice(1)])
     assert np.from_dlpack(ad.to_ragged(chunks, copy=False).values).tolist() == [1, 2, 3]
     assert np.from_dlpack(ad.to_ragged(first.slice(0, 0), copy=False).values).tolist() == []
+
+
+def runs(values: list[int | None]) -> pa.RunEndEncodedArray:
+    return pa.RunEndEncodedArray.from_arrays(pa.array(range(1, len(values) + 1), pa.int32()), pa.array(values))
+
+
+@pytest.mark.parametrize("item", [runs, pa.array, lambda values: pa.array(values).dictionary_encode()])
+def test_elements_that_no_row_shows_are_not_cast(item: object):
+    items = item([5, 300, 6, 8, 300, 7])
+    views = pa.ListViewArray.from_arrays(pa.array([2, 0, 5], pa.int32()), pa.array([1, 1, 1], pa.int32()), items)
+    ragged = ad.to_ragged(views, dtype="int8")
+    assert pa.array(ad.to_arrow(ragged)).to_pylist() == [[6], [5], [7]]
+    offsets, mask = pa.array([0, 1, 3, 4, 5, 6], pa.int32()), pa.array([False, True, False, True, False])
+    lists = pa.ListArray.from_arrays(offsets, items, mask=mask)
+    kept = ad.to_ragged(lists.slice(0, 3), dtype="int8", nulls="keep")
+    assert pa.array(ad.to_arrow(kept)).to_pylist() == [[5], None, [8]]
+    with pytest.raises(ad.CastError) as caught:
+        ad.to_ragged(pa.ListArray.from_arrays(offsets, items), dtype="int8", nulls="keep")
+    assert caught.value.row == 1
