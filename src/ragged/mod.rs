@@ -11,6 +11,7 @@ mod part;
 mod planned;
 mod planned_elements;
 mod report;
+mod shown_elements;
 mod to_arrow;
 mod to_device;
 mod variable_shape;

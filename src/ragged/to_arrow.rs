@@ -86,8 +86,8 @@ impl Ragged {
 
     fn to_lists(&self, copy: CopyMode) -> Result<DeviceArray> {
         let child = match &self.values {
-            Values::Tensor(tensor) => to_arrow(tensor, None, copy)?,
-            Values::Ragged(ragged) => ragged.to_arrow(copy)?,
+            Values::Tensor(tensor) => self.elements_to_arrow(tensor, copy)?,
+            Values::Ragged(ragged) => ragged.to_arrow(copy).map_err(|error| self.error_at_row(error))?,
         };
         let mut owners = Owners {
             owners: vec![child.owner()],

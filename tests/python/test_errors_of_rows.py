@@ -18,3 +18,37 @@ def test_a_byte_is_that_of_its_string(data_type: pa.DataType):
             with pytest.raises(ad.CastError) as caught:
                 ad.to_ragged(data, dtype="int8", nulls="keep")
             assert caught.value.row == row
+
+
+def codes(numbers: list[int], valid: list[bool]) -> pa.DictionaryArray:
+    """Codes of two values; those of nulls may be any number."""
+    bits = pa.py_buffer(bytes([sum(bit << at for at, bit in enumerate(valid))]))
+    keys = pa.Array.from_buffers(pa.int8(), len(numbers), [bits, pa.array(numbers, pa.int8()).buffers()[1]])
+    return pa.DictionaryArray.from_arrays(keys, pa.array(["x", "y"]), safe=False)
+
+
+def lists(kind: type[pa.Array], starts: list[int], lengths: list[int], items: pa.Array) -> pa.Array:
+    if "View" in kind.__name__:
+        return kind.from_arrays(pa.array(starts, pa.int32()), pa.array(lengths, pa.int32()), items)
+    return kind.from_arrays(pa.array([*starts, starts[-1] + lengths[-1]], pa.int32()), items)
+
+
+def test_codes_that_no_row_shows_come_back_as_nulls():
+    items = codes([0, 7, 1, 7], [True, False, True, False])
+    source = lists(pa.ListViewArray, [2, 0], [1, 1], items)
+    back = pa.array(ad.to_arrow(ad.to_ragged(source)))
+    back.validate(full=True)
+    assert back.to_pylist() == source.to_pylist() == [["y"], ["x"]]
+
+
+@pytest.mark.parametrize("kind", [pa.ListArray, pa.ListViewArray])
+def test_a_code_that_is_none_is_that_of_its_row(kind: type[pa.Array]):
+    items = codes([0, 1, 1, 7, 0, 0], [True, True, True, False, True, True])
+    source = lists(kind, [0, 2, 2, 5], [2, 0, 3, 1], items)
+    nested = lists(kind, [0, 1], [1, 3], source)
+    for column, row in ((source, 2), (nested, 1)):
+        ragged = ad.to_ragged(column, nulls="keep")
+        with pytest.raises(ad.ConversionError, match="the code 7") as caught:
+            ad.to_arrow(ragged)
+        assert caught.value.row == row
+        assert "validity=" not in caught.value.remedy
