@@ -4,8 +4,10 @@ use std::ops::Range;
 
 use arrow_schema::{DataType, Field, FieldRef};
 
-use super::elements::{RaggedPart, hiding_matters, leaf_column};
+use super::elements::{RaggedPart, hiding_matters, item_field, leaf_column};
 use super::part::Part;
+use super::planned::PlannedRagged;
+use super::planned_elements::PlannedElements;
 use crate::alloc::fallible;
 use crate::arrow::{DeviceArray, Hidden, ListChunk};
 use crate::convert::{beyond_int32, collect_bools, collect_ints, lengths_view, offsets_view, zero};
@@ -118,6 +120,15 @@ impl LevelChunk<'_> {
         0..self.list.rows
     }
 
+    /// Which elements of a span none of these rows shows.
+    fn hidden(&self, rows: Range<usize>, span: &Range<usize>) -> Result<Hidden> {
+        let mut hidden = Hidden::all(span.len())?;
+        for row in rows.filter(|row| self.is_shown(*row)).map(|row| self.list.row(row)) {
+            hidden.show(&(row.start.saturating_sub(span.start)..row.end.saturating_sub(span.start)));
+        }
+        Ok(hidden)
+    }
+
     /// Whether a row that is not seen spans elements.
     fn spans_unseen(&self) -> bool {
         !self.all_shown() && self.rows().any(|row| !self.is_shown(row) && !self.list.row(row).is_empty())
@@ -225,28 +236,32 @@ impl<'a> Level<'a> {
         }))
     }
 
-    fn hidden(&self, chunk: &LevelChunk<'_>, span: &Range<usize>) -> Result<Option<Hidden>> {
-        let mut hidden = Hidden::all(span.len())?;
-        for row in chunk.rows().filter(|row| chunk.is_shown(*row)).map(|row| chunk.list.row(row)) {
-            hidden.show(&(row.start.saturating_sub(span.start)..row.end.saturating_sub(span.start)));
+    /// The lowest row that is refused as `error` says, of rows whose elements lie in any order; by halving.
+    fn lowest_row(&self, item: &FieldRef, error: &Error) -> Option<usize> {
+        let mut end = error.row().and_then(|element| self.row_of(element)).map_or(self.rows(), |row| row + 1);
+        let is_refused = |rows| self.convert_rows(item, rows).is_err_and(|other| other.kind() == error.kind());
+        let mut start = 0;
+        while start < end {
+            let middle = start + (end - start) / 2;
+            (start, end) = if is_refused(middle + 1) { (start, middle) } else { (middle + 1, end) };
         }
-        Ok(hidden.is_any().then_some(hidden))
+        (start < self.rows()).then_some(start)
     }
 
-    /// The first row that is shown and whose elements are so.
-    fn first_row(&self, item: &FieldRef, is_so: impl Fn(&[RaggedPart]) -> bool) -> Option<usize> {
-        let mut first = 0;
+    /// Converts the elements that the first rows show.
+    fn convert_rows(&self, item: &FieldRef, rows: usize) -> Result<()> {
+        let (mut items, mut left) = (Vec::new(), rows);
         for chunk in &self.chunks {
-            let is_so = |row: &usize| {
-                let array = chunk.list.items.clipped(&chunk.list.row(*row)).relabel(item.clone());
-                array.is_ok_and(|array| is_so(&[RaggedPart { array, hidden: None }]))
-            };
-            if let Some(row) = chunk.rows().filter(|row| chunk.is_shown(*row)).find(is_so) {
-                return Some(first + row);
-            }
-            first += chunk.list.rows;
+            let array = chunk.list.items.relabel(item.clone())?;
+            let hidden = Some(chunk.hidden(0..left.min(chunk.list.rows), &(0..array.len()))?);
+            left = left.saturating_sub(chunk.list.rows);
+            fallible::push(&mut items, RaggedPart { array, hidden })?;
         }
-        None
+        if item_field(item).is_some() {
+            return PlannedRagged::of_level(item.clone(), items, self.options)?.run().map(drop);
+        }
+        let (spec, arrays, options) = leaf_column(item, &items, self.options)?;
+        PlannedElements::new("values", spec, arrays, options).run().map(drop)
     }
 
     /// The row of the column that has this element of the values.
@@ -324,7 +339,8 @@ impl RaggedRows for Level<'_> {
                 let array = if array.field() == item { array } else { array.relabel(item.clone())? };
                 let may_hide = !self.gathered && (self.has_lengths() || chunk.spans_unseen());
                 let matters = may_hide && hiding_matters(item, &array, self.options)?;
-                let hidden = if matters { self.hidden(chunk, &run)? } else { None };
+                let hidden =
+                    if matters { Some(chunk.hidden(chunk.rows(), &run)?).filter(Hidden::is_any) } else { None };
                 fallible::push(&mut items, RaggedPart { array, hidden })?;
             }
         }
@@ -336,13 +352,10 @@ impl RaggedRows for Level<'_> {
     }
 
     fn at_row(&self, item: &FieldRef, error: Error) -> Error {
-        // Rows of list views stand in any order: the first null is not that of the first row that has one.
-        let has_null = |row: &[RaggedPart]| {
-            leaf_column(item, row, self.options).is_err_and(|error| error.kind() == ErrorKind::Null)
-        };
-        let is_null_anywhere = error.kind() == ErrorKind::Null && self.has_lengths();
-        let first = if is_null_anywhere { self.first_row(item, has_null) } else { None };
-        match first.or_else(|| error.row().and_then(|element| self.row_of(element))) {
+        // Rows of list views stand in any order: the first element is not that of the first row that has one.
+        let is_anywhere = self.has_lengths() && matches!(error.kind(), ErrorKind::Null | ErrorKind::Cast);
+        let lowest = if is_anywhere { self.lowest_row(item, &error) } else { None };
+        match lowest.or_else(|| error.row().and_then(|element| self.row_of(element))) {
             Some(row) => error.at_row(row),
             None => error,
         }

@@ -95,7 +95,8 @@ impl PlannedRagged {
         plan().map_err(|error| error.in_column(field.name()))
     }
 
-    fn of_level(field: FieldRef, parts: Vec<RaggedPart>, options: &Options) -> Result<Self> {
+    /// Plans the rows of one level.
+    pub(super) fn of_level(field: FieldRef, parts: Vec<RaggedPart>, options: &Options) -> Result<Self> {
         let is_on_device = DeviceArray::readiness_of(parts.iter().map(|part| &part.array)).is_some();
         match VariableShape::of(&field)? {
             Some(tensor) if !is_on_device => Self::of_tensors(&field, &tensor, &parts, options),

@@ -84,3 +84,25 @@ def test_values_and_null_rows_of_several_results_are_the_lowest():
     with pytest.raises(ad.CastError) as caught:
         ad.to_tensors(table, columns={"y": ad.ragged("f"), "x": "e"}, dtype={"x": "int8"})
     assert (caught.value.column, caught.value.row) == ("e", 1)
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]])
+@pytest.mark.parametrize("bad", [{1}, {0, 3}, {1, 2}, {3}])
+def test_the_lowest_row_of_list_views(order: list[int], bad: set[int]):
+    numbers = [300 if at in bad else at for at in range(4)]
+    row = min(order.index(at) for at in bad)
+    views = lists(pa.ListViewArray, order, [1] * 4, pa.array(numbers))
+    nested = lists(pa.ListViewArray, order, [1] * 4, pa.array([[number] for number in numbers]))
+    for column in (views, nested):
+        for data in (column, pa.chunked_array([column[:2], column[2:]])):
+            with pytest.raises(ad.CastError) as caught:
+                ad.to_ragged(data, dtype="int8")
+            assert caught.value.row == row
+    missing = [None if at in bad else at for at in range(4)]
+    views = lists(pa.ListViewArray, order, [1] * 4, pa.array(missing))
+    nested = lists(pa.ListViewArray, order, [1] * 4, pa.array([[number] for number in missing]))
+    for column in (views, nested):
+        for data in (column, pa.chunked_array([column[:2], column[2:]])):
+            with pytest.raises(ad.NullError) as caught:
+                ad.to_ragged(data)
+            assert caught.value.row == row
