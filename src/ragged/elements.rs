@@ -8,7 +8,7 @@ use crate::arrow::{DeviceArray, Hidden, Mask};
 use crate::column::{ColumnRef, check_types};
 use crate::convert::{decode, without_hidden};
 use crate::error::{Error, ErrorKind, Remedy, Result};
-use crate::spec::{NullPolicy, Options, Spec, VariableShape, is_text};
+use crate::spec::{NullPolicy, Options, Spec, VariableShape, is_text, remedy_of_fixed_lists, remedy_of_items};
 
 /// An array, and which of its slots no row of an enclosing list shows.
 #[derive(Clone, Debug)]
@@ -60,7 +60,7 @@ pub(super) fn leaf_spec(field: &FieldRef, options: &Options) -> Result<Spec> {
     let rows = tensor.as_ref().map_or(field, |tensor| tensor.data.1);
     let item = item_field(rows).ok_or_else(|| unsupported(rows.data_type()))?;
     let is_nested = item_field(&item).is_some();
-    let spec = if is_nested { leaf_spec(&item, options) } else { Spec::new(&item, options) }?;
+    let spec = if is_nested { leaf_spec(&item, options) } else { spec_of_items(&item, options) }?;
     if tensor.is_some() && (is_nested || !spec.inner_shape().is_empty()) {
         let reason = format!("{} of {}", VariableShape::NAME, item.data_type());
         return Err(Error::unsupported(reason).remedy_is("pass the field data of its storage"));
@@ -76,9 +76,21 @@ pub(crate) fn has_codes(field: &FieldRef, options: &Options) -> Result<bool> {
     Ok(leaf_spec(field, options)?.has_codes())
 }
 
+/// The spec of elements that are no rows.
+pub(super) fn spec_of_items(item: &FieldRef, options: &Options) -> Result<Spec> {
+    Spec::new(item, options).map_err(|error| match remedy_of_items(item) {
+        Some(remedy) if error.kind() == ErrorKind::Unsupported => error.remedy_is(remedy),
+        _ => error,
+    })
+}
+
 pub(super) fn unsupported(data_type: &DataType) -> Error {
     let error = Error::unsupported(format!("Arrow type {data_type} has no ragged form"));
+    if let Some(remedy) = remedy_of_fixed_lists(data_type) {
+        return error.remedy_is(remedy);
+    }
     match data_type {
+        DataType::Null => error.remedy_is("cast the column to a list type first"),
         DataType::Struct(_) => error.remedy_is("pick one of its columns"),
         DataType::Dictionary(_, values) if item_of(values).is_some() => {
             error.remedy_is("cast the column to the dictionary's value type first")

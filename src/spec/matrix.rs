@@ -4,7 +4,7 @@ use std::num::NonZero;
 
 use arrow_schema::{DataType, FieldRef};
 
-use super::list_lengths::check_length;
+use super::list_lengths::{check_length, is_list};
 use super::no_tensor::is_text;
 use super::promotion::promote_all;
 use super::row_shape::{require_numbers, width};
@@ -301,7 +301,9 @@ fn common(columns: &[(usize, Spec, bool)]) -> Result<DType> {
     {
         let (name, codes) = (codes.field().name(), type_of(codes));
         let what = if *is_codes { kind_of_codes(type_of(other)) } else { "numbers" };
-        let is_of_text = |(_, spec, _): &(usize, Spec, bool)| spec.dictionary_values().is_some_and(is_text);
+        // Values of other dictionaries are numbers, which a dtype stands for.
+        let is_of_none = |values: &DataType| is_text(values) || is_list(values);
+        let is_of_text = |(_, spec, _): &(usize, Spec, bool)| spec.dictionary_values().is_some_and(is_of_none);
         let remedy = if columns.iter().any(is_of_text) { Remedy::DtypeOfTextCodes } else { Remedy::DtypeOfCodes };
         return Err(Error::unsupported(format!(
             "column {:?} has {what} of {}, which do not mix with the {} of column {name:?}, of {codes}",

@@ -35,9 +35,13 @@ pub(super) fn unsupported(data_type: &DataType) -> Error {
 /// Returns the remedy for a column whose values have no tensor form, where the column or the options rule out that of [`unsupported`].
 pub(super) fn remedy_of_column(field: &Field, options: &Options) -> Option<Remedy> {
     match field.data_type() {
-        DataType::RunEndEncoded(_, values) if is_text(values.data_type()) => Some(Remedy::CategoriesOfRuns),
-        DataType::RunEndEncoded(_, values) if is_list(values.data_type()) => Some(Remedy::DecodeRuns),
-        DataType::FixedSizeList(item, _) if is_text(leaf(item)) => Some(Remedy::Categories),
+        DataType::RunEndEncoded(_, _) | DataType::FixedSizeList(_, _) => match leaf(field.data_type()) {
+            (text, true) if is_text(text) => Some(Remedy::Categories),
+            (text, false) if is_text(text) => Some(Remedy::CategoriesOfRuns),
+            (list, true) if is_list(list) => Some(FIXED_AS_LISTS.into()),
+            (list, false) if is_list(list) => Some(Remedy::DecodeRuns),
+            _ => None,
+        },
         DataType::List(item) | DataType::LargeList(item) | DataType::ListView(item) | DataType::LargeListView(item)
             if options.length.is_some() && is_list(item.data_type()) =>
         {
@@ -56,10 +60,30 @@ pub(super) fn remedy_of_column(field: &Field, options: &Options) -> Option<Remed
     }
 }
 
-/// Returns the type of the values under fixed-size lists.
-fn leaf(item: &Field) -> &DataType {
-    match item.data_type() {
-        DataType::FixedSizeList(item, _) => leaf(item),
-        other => other,
+/// Returns the remedy for items of ragged or padded rows that have no tensor form, which take no categories.
+pub(crate) fn remedy_of_items(item: &Field) -> Option<Remedy> {
+    match (leaf(item.data_type()), item.data_type()) {
+        ((text, _), _) if !is_text(text) => None,
+        ((_, true), _) => Some(FIXED_AS_LISTS.into()),
+        (_, DataType::RunEndEncoded(_, _)) => Some(Remedy::DecodeRuns),
+        (_, DataType::Dictionary(_, _)) => Some("cast the items to the dictionary's value type first".into()),
+        _ => None,
+    }
+}
+
+/// Returns the remedy for fixed-size lists of rows that differ in length, which have neither a tensor form nor a ragged one.
+pub(crate) fn remedy_of_fixed_lists(data_type: &DataType) -> Option<Remedy> {
+    matches!(leaf(data_type), (list, true) if is_list(list)).then(|| FIXED_AS_LISTS.into())
+}
+
+const FIXED_AS_LISTS: &str = "cast the fixed-size lists to lists first: lists of lists are ragged rows";
+
+/// Returns the type of the values under fixed-size lists, runs and dictionaries, and whether there are fixed-size lists.
+fn leaf(data_type: &DataType) -> (&DataType, bool) {
+    match data_type {
+        DataType::FixedSizeList(item, _) => (leaf(item.data_type()).0, true),
+        DataType::RunEndEncoded(_, values) => leaf(values.data_type()),
+        DataType::Dictionary(_, values) => leaf(values),
+        other => (other, false),
     }
 }
