@@ -34,6 +34,7 @@ pub mod input;
 mod interrupted;
 mod lent;
 mod loader;
+mod masked;
 mod memory;
 mod names;
 mod nulls;

@@ -2,6 +2,7 @@
 
 use pyo3::prelude::*;
 
+use super::masked::refuse_masked;
 use super::{Tensor, producer};
 use crate::convert::compact;
 use crate::device::Device;
@@ -113,10 +114,13 @@ pub(super) fn dlpack_as_it_is(
 fn imported(object: &Bound<'_, PyAny>, device: Option<Device>, copy: CopyMode) -> PyResult<Option<(Core, bool)>> {
     let tensor = match object.cast_exact::<Tensor>() {
         Ok(tensor) => tensor.get().tensor().clone(),
-        Err(_) => match producer::ask(object, device, copy)? {
-            Some(tensor) => tensor,
-            None => return Ok(None),
-        },
+        Err(_) => {
+            refuse_masked(object)?;
+            match producer::ask(object, device, copy)? {
+                Some(tensor) => tensor,
+                None => return Ok(None),
+            }
+        }
     };
     if device.is_none_or(|device| device == tensor.device()) {
         return Ok(Some((tensor, false)));

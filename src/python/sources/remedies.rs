@@ -7,6 +7,7 @@ use pyo3::types::{PyBool, PyComplex, PyDict, PyFloat, PyFrozenSet, PyInt, PyList
 
 use super::offers::{expected, has_dunder, is_dataset};
 use crate::python::answers::{answer, is_mapping};
+use crate::python::masked::{is_masked_array, refuse_masked};
 use crate::python::package::package;
 
 /// Methods that return Arrow data or an array, of objects that cannot be read in parts.
@@ -45,8 +46,9 @@ pub(in crate::python) fn no_protocol(object: &Bound<'_, PyAny>) -> PyErr {
 /// What ends the error for an object that cannot be read: why, and what to write instead; nothing where that is not known.
 ///
 /// # Errors
-/// As [`answer`].
+/// As [`answer`], and [`refuse_masked`].
 pub(in crate::python) fn remedy(object: &Bound<'_, PyAny>, reads: Reads) -> PyResult<String> {
+    refuse_masked(object)?;
     let found = match reads {
         Reads::Arrow => of_data(object),
         Reads::Tensors => of_tensor(object),
@@ -181,6 +183,7 @@ fn stack_of(item: &Bound<'_, PyAny>) -> PyResult<Option<&'static str>> {
         "torch" => "torch.stack(arrays)",
         "jax" | "jaxlib" => "jax.numpy.stack(arrays)",
         "cupy" => "cupy.stack(arrays)",
+        _ if is_masked_array(item)? => "numpy.ma.stack(arrays)",
         _ => "numpy.stack(arrays)",
     }))
 }
