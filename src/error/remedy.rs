@@ -279,6 +279,10 @@ remedies! {
         "pass Conversion::dtype for what they become, such as DType::Float64, or choose other columns",
         "pass dtype= for what they become, such as dtype=\"float64\", or choose other columns",
     }
+    UnitOfTicks {
+        "pass Conversion::unit for numbers of one unit, or choose other columns",
+        "pass unit=\"s\", or another unit, for numbers of that unit, or choose other columns",
+    }
     DtypeOfTextCodes {
         "pass DictionaryMode::Codes and Conversion::dtype, such as DType::Float64, for the codes as numbers, or choose other columns",
         "pass dictionary=\"codes\" and dtype=\"float64\" for the codes as numbers, or choose other columns",

@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyComplex, PyFloat, PyInt, PyString, PyType};
 
 use super::answers::answer;
+use super::options::UNIT;
 use super::schema::own_schema;
 use crate::dtype::DType;
 use crate::spec::BOOL8;
@@ -76,6 +77,9 @@ pub(super) fn resolve(object: &Bound<'_, PyAny>) -> PyResult<DType> {
             return Ok(dtype);
         }
     }
+    if let Some(remedy) = remedy_of_times(&text) {
+        return Err(no_dtype(&object.repr()?.to_string(), &remedy));
+    }
     match code(&text) {
         // NumPy prints the dtypes of foreign byte order by their code.
         Err(reason) => Err(no_dtype(&object.repr()?.to_string(), reason)),
@@ -97,6 +101,7 @@ fn named(text: &str) -> PyResult<DType> {
     let reason = reason
         .or_else(|| UNCLEAR.iter().find(|(name, _)| *name == lower).map(|(_, reason)| (*reason).to_owned()))
         .or_else(|| printed(text).map(|dtype| format!("write \"{dtype}\"")))
+        .or_else(|| remedy_of_times(text))
         .or_else(|| {
             (text.len() == 1)
                 .then(|| "libraries disagree on single letters: write a name such as \"float32\"".to_owned())
@@ -157,7 +162,29 @@ fn of_class(class: &Bound<'_, PyType>) -> PyResult<DType> {
             return Ok(dtype);
         }
     }
-    Err(unknown(&class.repr()?.to_string()))
+    let found = class.repr()?.to_string();
+    Err(remedy_of_times(&class.name()?.to_string()).map_or_else(|| unknown(&found), |remedy| no_dtype(&found, &remedy)))
+}
+
+/// What to write for the name of a type of times, such as NumPy's `datetime64[ms]` or polars' `Datetime(time_unit='ms', ...)`;
+/// `None` for any other text.
+fn remedy_of_times(text: &str) -> Option<String> {
+    let kind = text.trim_start_matches(['<', '>', '=', '|']).to_ascii_lowercase();
+    if !["datetime", "timedelta", "duration", "m8["].iter().any(|start| kind.starts_with(start)) {
+        return None;
+    }
+    let is_of = |unit: &str| {
+        [format!("[{unit}]"), format!("[{unit},"), format!("time_unit='{unit}'")].iter().any(|unit| text.contains(unit))
+    };
+    let unit = UNIT.words.iter().map(|(unit, _)| *unit).find(|unit| is_of(unit));
+    Some(match unit {
+        Some(unit) => remedy_of_unit(unit),
+        None => format!("{}, or another unit", remedy_of_unit("s")),
+    })
+}
+
+fn remedy_of_unit(unit: &str) -> String {
+    format!("pass unit=\"{unit}\" instead, for integers of that unit")
 }
 
 /// The dtype of the numbers of an Arrow type.
@@ -172,6 +199,13 @@ fn of_arrow(field: &Field) -> PyResult<DType> {
         (None, data_type) => DType::ALL.iter().copied().find(|dtype| dtype.to_arrow().as_ref() == Some(data_type)),
     };
     found.ok_or_else(|| {
+        let unit = match data_type {
+            DataType::Time32(unit)
+            | DataType::Time64(unit)
+            | DataType::Timestamp(unit, _)
+            | DataType::Duration(unit) => UNIT.word(*unit),
+            _ => None,
+        };
         let remedy = match data_type {
             DataType::Date32 | DataType::Time32(_) => "write \"int32\" for its ticks, in the unit of the column",
             DataType::Date64 | DataType::Time64(_) | DataType::Timestamp(..) | DataType::Duration(_) => {
@@ -183,7 +217,8 @@ fn of_arrow(field: &Field) -> PyResult<DType> {
             _ => "write the dtype of a number, such as \"float32\"",
         };
         let name = field.extension_type_name().map_or_else(|| data_type.to_string(), str::to_owned);
-        no_dtype(&format!("the Arrow type {name}"), remedy)
+        let by_unit = unit.map_or_else(String::new, |unit| format!("{}, or ", remedy_of_unit(unit)));
+        no_dtype(&format!("the Arrow type {name}"), &format!("{by_unit}{remedy}"))
     })
 }
 

@@ -35,7 +35,7 @@ const DECIMAL: Words<DecimalMode> = Words { keyword: "decimal", words: &[("unsca
 const DICTIONARY: Words<DictionaryMode> =
     Words { keyword: "dictionary", words: &[("codes", DictionaryMode::Codes), ("values", DictionaryMode::Values)] };
 /// The words of `unit=`.
-const UNIT: Words<TimeUnit> = Words {
+pub(super) const UNIT: Words<TimeUnit> = Words {
     keyword: "unit",
     words: &[
         ("s", TimeUnit::Second),

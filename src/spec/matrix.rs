@@ -304,7 +304,14 @@ fn common(columns: &[(usize, Spec, bool)]) -> Result<DType> {
         // Values of other dictionaries are numbers, which a dtype stands for.
         let is_of_none = |values: &DataType| is_text(values) || is_list(values);
         let is_of_text = |(_, spec, _): &(usize, Spec, bool)| spec.dictionary_values().is_some_and(is_of_none);
-        let remedy = if columns.iter().any(is_of_text) { Remedy::DtypeOfTextCodes } else { Remedy::DtypeOfCodes };
+        let remedy = if columns.iter().any(is_of_text) {
+            Remedy::DtypeOfTextCodes
+        } else if columns.iter().all(|(_, spec, is_codes)| !is_codes || type_of(spec).is_temporal()) {
+            // A dtype would put the ticks of different units side by side.
+            Remedy::UnitOfTicks
+        } else {
+            Remedy::DtypeOfCodes
+        };
         return Err(Error::unsupported(format!(
             "column {:?} has {what} of {}, which do not mix with the {} of column {name:?}, of {codes}",
             other.field().name(),

@@ -9,6 +9,7 @@ from typing import Any
 import arrow_dlpack as ad
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -24,6 +25,8 @@ STRUCTS = pa.table({"s": [{"t": 1, "u": {"v": 2}}], "a": [3]})
 INNER = pa.table({"s": [{"u": {"v": 2}}]})
 NESTED = pa.array([[[1, 2], [3]], [[4], [5]]])
 NULLS = pa.array([True, None])
+SECONDS = pa.array([1_700_000_000], pa.timestamp("s"))
+TIMES = pa.table({"s": SECONDS, "ms": SECONDS.cast(pa.timestamp("ms")), "d": pa.array([19_675], pa.date32())})
 CATEGORY = pd.Series(["a", "b"], dtype="category").cat.categories
 
 
@@ -62,6 +65,18 @@ CASES: list[tuple[Callable[[], Any], str, Callable[[], Any], Any]] = [
         'pass dictionary="codes"',
         lambda: array(MIXED, dictionary="codes", dtype="float64").tolist(),
         [[0, 1], [1, 2], [0, 3]],
+    ),
+    (
+        lambda: ad.to_tensor(TIMES),
+        'pass unit="s"',
+        lambda: array(TIMES, unit="s").tolist(),
+        [[1_700_000_000, 1_700_000_000, 19_675 * 86_400]],
+    ),
+    (
+        lambda: ad.to_tensor(pa.table({"s": SECONDS, "x": [1.5]})),
+        'pass unit="s"',
+        lambda: array(pa.table({"s": SECONDS, "x": [1.5]}), unit="s").tolist(),
+        [[1_700_000_000, 1.5]],
     ),
     (
         lambda: ad.to_tensor(WORDS),
@@ -126,6 +141,33 @@ def test_the_remedy_is_followed(wrong, advice, followed, expected):
         wrong()
     assert advice in caught.value.remedy
     assert followed() == expected
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        pa.timestamp("ms"),
+        pa.duration("ms"),
+        "datetime64[ms]",
+        "timedelta64[ms]",
+        "<M8[ms]",
+        np.dtype("datetime64[ms]"),
+        np.dtype(">M8[ms]"),
+        pd.DatetimeTZDtype("ms", "UTC"),
+        pl.Datetime("ms"),
+        pl.Duration("ms"),
+    ],
+)
+def test_a_type_of_times_is_a_unit(dtype):
+    with pytest.raises(ValueError, match=r'is not a dtype: pass unit="ms" instead, for integers of that unit'):
+        ad.to_tensor(SECONDS, dtype=dtype)
+    assert array(SECONDS, unit="ms").tolist() == [1_700_000_000_000]
+
+
+@pytest.mark.parametrize("dtype", [np.datetime64, "datetime64", np.dtype("datetime64[D]"), pl.Datetime])
+def test_a_type_of_times_without_a_unit(dtype):
+    with pytest.raises(ValueError, match=r'is not a dtype: pass unit="s" instead, .*, or another unit'):
+        ad.to_tensor(SECONDS, dtype=dtype)
 
 
 def test_nulls_of_a_validity_are_named():
