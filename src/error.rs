@@ -125,6 +125,15 @@ impl Error {
         self
     }
 
+    /// Names groups in the remedies of columns, for results that have names.
+    pub(crate) fn of_named_results(mut self) -> Self {
+        if let Some(column) = &self.0.column {
+            self.0.remedy = self.0.remedy.take().map(|remedy| remedy.of_group(column));
+        }
+        self.0.others = std::mem::take(&mut self.0.others).into_iter().map(Self::of_named_results).collect();
+        self
+    }
+
     /// Names the shard of a source by its number.
     pub(crate) fn in_shard(mut self, shard: usize) -> Self {
         self.0.reason = format!("shard {shard}: {}", self.0.reason);
@@ -283,10 +292,12 @@ impl fmt::Display for ErrorText<'_> {
                 lines.push((error, Vec::new()));
                 continue;
             };
-            let line = *line_of.entry((error.reason(), &error.0.remedy, error.row())).or_insert_with(|| {
-                lines.push((error, Vec::new()));
-                lines.len() - 1
-            });
+            let line = *line_of
+                .entry((error.reason(), error.0.remedy.as_ref().map(Remedy::kind), error.row()))
+                .or_insert_with(|| {
+                    lines.push((error, Vec::new()));
+                    lines.len() - 1
+                });
             if let Some((_, columns)) = lines.get_mut(line).filter(|_| named.insert((line, column))) {
                 columns.push(column);
             }

@@ -70,6 +70,7 @@ pub(crate) fn explain_column(
     match Spec::new(field, &options) {
         Ok(spec) => explain_spec(&ResultSpec::new(ResultKind::Column { position, spec, options }), chunks, matrix),
         Err(error) => {
+            let error = if position.is_some() { error.of_named_results() } else { error };
             let device = DeviceArray::device_of(chunks.unwrap_or_default());
             let row = ReportRow { device, error: Some(error), ..ReportRow::new(field) };
             Report { rows: vec![row], ..Report::default() }

@@ -1,6 +1,7 @@
 //! The table of remedies: what to do about an error, in the words of each language.
 
 use std::fmt;
+use std::mem::{Discriminant, discriminant};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::conversions::from;
@@ -212,6 +213,18 @@ remedies! {
     }
     DecodeRuns { "decode the runs first", "decode the runs first, such as with pyarrow.compute.run_end_decode" }
     RowsOfOneLength { "its rows have one length: convert it with Conversion::to_tensor", "its rows have one length: pass it to to_tensor" }
+    GroupOrLength { column } {
+        "select it as Group::ragged, Group::padded or Group::arrow of {column}, or pass Conversion::length if all rows have one length",
+        "name it in columns=, such as columns={{{column}: ad.ragged({column})}}, or as ad.padded or ad.arrow, or pass length= if all rows have one length",
+    }
+    GroupOrCategories { column } {
+        "select it as Group::padded, Group::ragged or Group::arrow of {column}, or pass Conversion::categories for codes of the values",
+        "name it in columns=, such as columns={{{column}: ad.padded({column})}}, or as ad.ragged or ad.arrow, or pass categories= for codes of the values",
+    }
+    GroupOrFixedItems { column } {
+        "select it as Group::ragged of {column}: Conversion::length makes rows of the outer lists alone",
+        "name it in columns=, such as columns={{{column}: ad.ragged({column})}}: length= makes rows of the outer lists alone",
+    }
     RaggedOrFixedItems {
         "convert it as ragged rows: Conversion::length makes rows of the outer lists alone",
         "pass it to to_ragged: length= makes rows of the outer lists alone",
@@ -360,6 +373,26 @@ impl Remedy {
     /// This, or another remedy.
     pub(crate) fn or(self, other: impl Into<Self>) -> Self {
         Self::Or(Box::new(self), Box::new(other.into()))
+    }
+
+    /// Returns what is equal for remedies that columns share: one column stands for the others in an example.
+    pub(super) fn kind(&self) -> (Discriminant<Self>, Option<&Self>) {
+        let has_example = matches!(
+            self,
+            Self::GroupOrLength { .. } | Self::GroupOrCategories { .. } | Self::GroupOrFixedItems { .. }
+        );
+        (discriminant(self), (!has_example).then_some(self))
+    }
+
+    /// Returns the remedy of this column where results have names: lists and strings are groups there.
+    pub(super) fn of_group(self, column: &str) -> Self {
+        let column = format!("{column:?}");
+        match self {
+            Self::RaggedOrLength => Self::GroupOrLength { column },
+            Self::RaggedOrCategories => Self::GroupOrCategories { column },
+            Self::RaggedOrFixedItems => Self::GroupOrFixedItems { column },
+            other => other,
+        }
     }
 
     /// The text for a caller of this language.

@@ -104,6 +104,9 @@ impl Report {
             group.clone_into(&mut row.column);
             row.error = row.error.take().map(|error| error.in_group(group));
         }
+        for row in self.rows.iter_mut().chain(&mut self.matrices) {
+            row.error = row.error.take().map(Error::of_named_results);
+        }
         self
     }
 }

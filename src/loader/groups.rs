@@ -89,7 +89,7 @@ impl Groups {
         conversion.check_columns(field)?;
         conversion.check_groups()?;
         conversion.refuse_kept_nulls()?;
-        let (results, varied) = conversion.check_results(field)?;
+        let (results, varied) = conversion.check_results(field).map_err(Error::of_named_results)?;
         let groups = results.into_iter().map(Prepared::new).collect::<Result<_>>()?;
         Ok(Self { groups, varied: VariedGroups::new(varied)?, threads: conversion.threads, hashed: false })
     }

@@ -310,6 +310,7 @@ impl Conversion {
                     Ok(result(ResultKind::Column { position: Some(position), spec, options }))
                 };
                 all_or_errors(self.index.select(field, columns.as_deref())?.into_iter().map(column))
+                    .map_err(Error::of_named_results)
             }
             Selection::Named(groups) => group_results(field, groups, self.call(), |name| self.of(name)),
         }

@@ -103,7 +103,8 @@ pub(crate) fn group_results(
         Ok(std::iter::once(of_group(kind, None)).chain(validity))
     };
     let fixed = groups.iter().filter(|(_, group)| group.has_fixed_rows());
-    Ok(all_or_errors(fixed.map(result))?.into_iter().flatten().collect())
+    let results = all_or_errors(fixed.map(result)).map_err(Error::of_named_results)?;
+    Ok(results.into_iter().flatten().collect())
 }
 
 fn group_result(

@@ -143,6 +143,37 @@ def test_the_remedy_is_followed(wrong, advice, followed, expected):
     assert followed() == expected
 
 
+def batch_of(table: pa.Table, **options: Any) -> dict[str, Any]:
+    (batch,) = ad.Loader(table, batch_size=len(table), **options)
+    return batch
+
+
+@pytest.mark.parametrize("convert", [ad.to_tensors, batch_of])
+@pytest.mark.parametrize(
+    ("column", "advice"),
+    [
+        (pa.array(["to", "be!"]), 'columns={"s": ad.padded("s")}, or as ad.ragged or ad.arrow, or pass categories='),
+        (pa.array([[1], [2, 3]]), 'columns={"s": ad.ragged("s")}, or as ad.padded or ad.arrow, or pass length='),
+        (NESTED, 'columns={"s": ad.ragged("s")}'),
+    ],
+)
+def test_lists_and_strings_are_groups_where_results_have_names(convert, column, advice):
+    table = pa.table({"s": column, "n": [1, 2]})
+    calls = [{}, {"columns": {"x": "s"}}, {"columns": {"x": ["n", "s"]}}]
+    for options in calls if convert is batch_of else [*calls, {"columns": ["s"]}]:
+        with pytest.raises(ad.UnsupportedTypeError) as caught:
+            convert(table, **options)
+        assert "to_ragged" not in caught.value.remedy
+        assert advice in caught.value.remedy
+    for form in (ad.padded, ad.ragged, ad.arrow) if column is not NESTED else (ad.ragged, ad.arrow):
+        assert list(convert(table, columns={"s": form("s")})) == ["s"]
+
+
+def test_columns_share_the_line_of_their_groups():
+    with pytest.raises(ad.UnsupportedTypeError, match=r'^columns "a", "b": .*columns=\{"a": ad\.padded\("a"\)\}'):
+        ad.to_tensors(pa.table({"a": ["x"], "b": ["y"]}))
+
+
 @pytest.mark.parametrize(
     "dtype",
     [
