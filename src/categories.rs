@@ -175,8 +175,12 @@ impl Categories {
             return Ok(());
         }
         let own = self.vocabulary.values.data_type();
-        Err(Error::unsupported(format!("a {leaf} column cannot be looked up in {own} categories"))
-            .remedy_is("pass categories of the column's type"))
+        Err(Error::unsupported(format!("a {leaf} column cannot be looked up in {own} categories")).remedy_is(
+            match ValueKind::of(leaf) {
+                Some(_) => Remedy::from("pass categories of the column's type"),
+                None => Remedy::CastForCategories,
+            },
+        ))
     }
 
     /// Returns the code of a value: negative if it is no category, and such values are an error. `text` writes the value.

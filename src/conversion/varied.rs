@@ -34,7 +34,7 @@ impl Conversion {
             let made = VariedGroup::new(self, field, name, group);
             made.map_err(|error| error.in_group(name))
         };
-        all_or_errors(self.selection.varied().map(group))
+        all_or_errors(self.selection.varied().map(group)).map_err(Error::of_named_results)
     }
 }
 

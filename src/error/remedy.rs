@@ -156,6 +156,11 @@ remedies! {
         "pass DType::Float64, or NullPolicy::Fill with a value",
         "pass dtype=\"float64\", or a value to fill nulls with",
     }
+    FloatOrFillByColumn { column } {
+        "pass DType::Float64, or NullPolicy::Fill with a value; a PerColumn::Named sets either for columns alone, such as {column}",
+        "pass dtype=\"float64\", or a value to fill nulls with; a dict sets either for some columns alone, such as \
+         dtype={{{column}: \"float64\"}} with nulls={{{column}: \"nan\"}}",
+    }
     ExactFill {
         "pass a fill value that the dtype holds exactly, or another dtype, such as DType::Float64",
         "pass a fill value that the dtype holds exactly, or another dtype, such as \"float64\"",
@@ -215,7 +220,7 @@ remedies! {
     RowsOfOneLength { "its rows have one length: convert it with Conversion::to_tensor", "its rows have one length: pass it to to_tensor" }
     GroupOrLength { column } {
         "select it as Group::ragged, Group::padded or Group::arrow of {column}, or pass Conversion::length if all rows have one length",
-        "name it in columns=, such as columns={{{column}: ad.ragged({column})}}, or as ad.padded or ad.arrow, or pass length= if all rows have one length",
+        "name it in columns=, such as columns={{{column}: ad.ragged({column})}} for what to_ragged returns, or as ad.padded or ad.arrow, or pass length= if all rows have one length",
     }
     GroupOrCategories { column } {
         "select it as Group::padded, Group::ragged or Group::arrow of {column}, or pass Conversion::categories for codes of the values",
@@ -225,6 +230,10 @@ remedies! {
         "select it as Group::ragged of {column}: Conversion::length makes rows of the outer lists alone",
         "name it in columns=, such as columns={{{column}: ad.ragged({column})}}: length= makes rows of the outer lists alone",
     }
+    RaggedColumn { column } {
+        "pick one of its columns, or select {column} as Group::ragged in Conversion::to_results",
+        "pick one of its columns, such as to_tensors(data, columns={{{column}: ad.ragged({column})}})[{column}]",
+    }
     RaggedOrFixedItems {
         "convert it as ragged rows: Conversion::length makes rows of the outer lists alone",
         "pass it to to_ragged: length= makes rows of the outer lists alone",
@@ -232,6 +241,15 @@ remedies! {
     Fields { path } {
         "name its fields by their paths, such as {path}, in Conversion::columns",
         "name its fields by their paths, such as columns=[{path}]",
+    }
+    FieldsOfLists {
+        "make a column of lists for each field of the structs first",
+        "make a column of lists for each field first, such as pyarrow.ListArray.from_arrays(lists.offsets, lists.values.field(name))",
+    }
+    ArrowOrFieldsOfLists { column } {
+        "select it as Group::arrow of {column} to have it in Arrow, or make a column of lists for each field first",
+        "name it in columns=, such as columns={{{column}: ad.arrow({column})}}, to have it in Arrow, or make a column of lists for each \
+         field first, such as pyarrow.ListArray.from_arrays(lists.offsets, lists.values.field(name))",
     }
     CastElsewhere {
         "pass DType::Float32, and cast the result in the library that takes it",
@@ -291,6 +309,14 @@ remedies! {
     DtypeOfCodes {
         "pass Conversion::dtype for what they become, such as DType::Float64, or choose other columns",
         "pass dtype= for what they become, such as dtype=\"float64\", or choose other columns",
+    }
+    ColumnOfTable {
+        "pass a batch that has it as a column",
+        "pass a table that has it as a column, such as series.to_frame() or pyarrow.table({{\"name\": array}})",
+    }
+    CastForCategories {
+        "cast the column to integers or strings first, or leave it out of Conversion::categories",
+        "cast the column to integers or strings first, or leave it out of categories=",
     }
     UnitOfTicks {
         "pass Conversion::unit for numbers of one unit, or choose other columns",
@@ -379,7 +405,11 @@ impl Remedy {
     pub(super) fn kind(&self) -> (Discriminant<Self>, Option<&Self>) {
         let has_example = matches!(
             self,
-            Self::GroupOrLength { .. } | Self::GroupOrCategories { .. } | Self::GroupOrFixedItems { .. }
+            Self::GroupOrLength { .. }
+                | Self::GroupOrCategories { .. }
+                | Self::GroupOrFixedItems { .. }
+                | Self::ArrowOrFieldsOfLists { .. }
+                | Self::FloatOrFillByColumn { .. }
         );
         (discriminant(self), (!has_example).then_some(self))
     }
@@ -391,6 +421,8 @@ impl Remedy {
             Self::RaggedOrLength => Self::GroupOrLength { column },
             Self::RaggedOrCategories => Self::GroupOrCategories { column },
             Self::RaggedOrFixedItems => Self::GroupOrFixedItems { column },
+            Self::FieldsOfLists => Self::ArrowOrFieldsOfLists { column },
+            Self::FloatOrFill => Self::FloatOrFillByColumn { column },
             other => other,
         }
     }

@@ -53,6 +53,15 @@ pub(super) fn refuse_categories(options: &Options) -> Result<()> {
         .remedy_is("convert the column without categories"))
 }
 
+/// The spec of elements that are no rows themselves.
+pub(super) fn element_spec(item: &FieldRef, options: &Options) -> Result<Spec> {
+    Spec::new(item, options).map_err(|error| match (item.data_type(), remedy_of_items(item)) {
+        (DataType::Struct(_), _) => error.remedy_is(Remedy::FieldsOfLists),
+        (_, Some(remedy)) if error.kind() == ErrorKind::Unsupported => error.remedy_is(remedy),
+        _ => error,
+    })
+}
+
 /// The spec of the innermost elements.
 pub(super) fn leaf_spec(field: &FieldRef, options: &Options) -> Result<Spec> {
     refuse_categories(options)?;
@@ -60,7 +69,7 @@ pub(super) fn leaf_spec(field: &FieldRef, options: &Options) -> Result<Spec> {
     let rows = tensor.as_ref().map_or(field, |tensor| tensor.data.1);
     let item = item_field(rows).ok_or_else(|| unsupported(rows.data_type()))?;
     let is_nested = item_field(&item).is_some();
-    let spec = if is_nested { leaf_spec(&item, options) } else { spec_of_items(&item, options) }?;
+    let spec = if is_nested { leaf_spec(&item, options) } else { element_spec(&item, options) }?;
     if tensor.is_some() && (is_nested || !spec.inner_shape().is_empty()) {
         let reason = format!("{} of {}", VariableShape::NAME, item.data_type());
         return Err(Error::unsupported(reason).remedy_is("pass the field data of its storage"));
@@ -76,14 +85,6 @@ pub(crate) fn has_codes(field: &FieldRef, options: &Options) -> Result<bool> {
     Ok(leaf_spec(field, options)?.has_codes())
 }
 
-/// The spec of elements that are no rows.
-pub(super) fn spec_of_items(item: &FieldRef, options: &Options) -> Result<Spec> {
-    Spec::new(item, options).map_err(|error| match remedy_of_items(item) {
-        Some(remedy) if error.kind() == ErrorKind::Unsupported => error.remedy_is(remedy),
-        _ => error,
-    })
-}
-
 pub(super) fn unsupported(data_type: &DataType) -> Error {
     let error = Error::unsupported(format!("Arrow type {data_type} has no ragged form"));
     if let Some(remedy) = remedy_of_fixed_lists(data_type) {
@@ -91,7 +92,11 @@ pub(super) fn unsupported(data_type: &DataType) -> Error {
     }
     match data_type {
         DataType::Null => error.remedy_is("cast the column to a list type first"),
-        DataType::Struct(_) => error.remedy_is("pick one of its columns"),
+        DataType::Struct(columns) => {
+            let lists = columns.iter().find(|column| item_of(column.data_type()).is_some());
+            let column = format!("{:?}", lists.or(columns.first()).map_or("name", |column| column.name().as_str()));
+            error.remedy_is(Remedy::RaggedColumn { column })
+        }
         DataType::Dictionary(_, values) if item_of(values).is_some() => {
             error.remedy_is("cast the column to the dictionary's value type first")
         }

@@ -5,7 +5,7 @@ use std::fmt;
 use arrow_schema::FieldRef;
 use smallvec::smallvec;
 
-use super::elements::{item_field, refuse_categories, spec_of_items, unsupported};
+use super::elements::{element_spec, item_field, refuse_categories, unsupported};
 use super::part::Part;
 use crate::dtype::DType;
 use crate::error::{Counted, Error, Remedy, Result};
@@ -38,7 +38,7 @@ pub(super) fn item_spec(field: &FieldRef, pad: Pad, options: &Options) -> Result
         return Err(Error::unsupported(format!("nested lists ({}) cannot be padded", field.data_type()))
             .remedy_is("convert them without pad, or flatten one level first"));
     }
-    let spec = spec_of_items(&item, options)?;
+    let spec = element_spec(&item, options)?;
     let padding = Pattern::of(pad.value, spec.dtype())?;
     Ok((spec, padding))
 }

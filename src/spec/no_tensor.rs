@@ -19,14 +19,27 @@ pub(crate) fn is_text(data_type: &DataType) -> bool {
     )
 }
 
+/// Returns whether values of this type are lists of structs, at any depth.
+pub(crate) fn is_of_structs(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::List(item) | DataType::LargeList(item) | DataType::ListView(item) | DataType::LargeListView(item) => {
+            matches!(item.data_type(), DataType::Struct(_)) || is_of_structs(item.data_type())
+        }
+        _ => false,
+    }
+}
+
 /// Returns the error of a type without a tensor form.
 pub(super) fn unsupported(data_type: &DataType) -> Error {
     let error = Error::unsupported(format!("Arrow type {data_type} has no tensor form"));
     match data_type {
+        _ if is_of_structs(data_type) => error.remedy_is(Remedy::FieldsOfLists),
         _ if is_list(data_type) => error.remedy_is(Remedy::RaggedOrLength),
         _ if is_text(data_type) => error.remedy_is(Remedy::RaggedOrCategories),
         DataType::Struct(_) => error.remedy_is("extract its fields first"),
-        DataType::Interval(_) => error.remedy_is("cast the column to a duration first"),
+        DataType::Interval(_) => error.remedy_is(
+            "leave it out, or make it numbers in the query that returns it, such as epoch(column) of DuckDB",
+        ),
         DataType::Map(_, _) | DataType::Union(_, _) => error.remedy_is("extract the children that hold numbers first"),
         _ => error.remedy_is("cast the column to a number type first"),
     }

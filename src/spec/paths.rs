@@ -8,8 +8,8 @@ use std::sync::Arc;
 use arrow_schema::{DataType, Field, FieldRef, Fields};
 
 use super::select::other_names;
-use super::{Conversion, Selection, require_columns};
-use crate::error::{Error, Result};
+use super::{Conversion, Selection, is_of_structs, require_columns};
+use crate::error::{Error, Remedy, Result};
 
 /// The columns that a conversion names, of which some are fields of structs: a struct type with each of them as a column, and where
 /// they are in the source.
@@ -166,7 +166,11 @@ fn follow(fields: &Fields, path: &str) -> Result<FieldAtPath> {
         let DataType::Struct(inner) = field.data_type() else {
             let column = path.strip_suffix(after).and_then(|column| column.strip_suffix('.')).unwrap_or(name);
             let reason = format!("column {column:?} is of type {}, which has no fields by name", field.data_type());
-            return Err(Error::argument(reason).remedy_is(format!("name {column:?} itself, or a field of a struct")));
+            let error = Error::argument(reason);
+            return Err(match is_of_structs(field.data_type()) {
+                true => error.remedy_is(Remedy::FieldsOfLists),
+                false => error.remedy_is(format!("name {column:?} itself, or a field of a struct")),
+            });
         };
         (fields, rest) = (inner, after);
     }

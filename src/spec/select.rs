@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use arrow_schema::{DataType, FieldRef, Fields};
 
 use crate::alloc::fallible;
-use crate::error::{Error, Result};
+use crate::error::{Error, Remedy, Result};
 
 /// Returns columns of a struct type by name, each with its position; all if `columns` is `None`.
 ///
@@ -169,7 +169,7 @@ fn edits(a: &str, b: &str) -> usize {
 fn struct_fields(field: &FieldRef) -> Result<&Fields> {
     match field.data_type() {
         DataType::Struct(fields) => Ok(fields),
-        other => Err(Error::argument(format!("an array of {other} has no columns")).remedy_is("pass it to to_tensor")),
+        other => Err(Error::argument(format!("an array of {other} has no columns")).remedy_is(Remedy::ColumnOfTable)),
     }
 }
 

@@ -153,7 +153,10 @@ def batch_of(table: pa.Table, **options: Any) -> dict[str, Any]:
     ("column", "advice"),
     [
         (pa.array(["to", "be!"]), 'columns={"s": ad.padded("s")}, or as ad.ragged or ad.arrow, or pass categories='),
-        (pa.array([[1], [2, 3]]), 'columns={"s": ad.ragged("s")}, or as ad.padded or ad.arrow, or pass length='),
+        (
+            pa.array([[1], [2, 3]]),
+            'columns={"s": ad.ragged("s")} for what to_ragged returns, or as ad.padded or ad.arrow, or pass length=',
+        ),
         (NESTED, 'columns={"s": ad.ragged("s")}'),
     ],
 )
@@ -163,7 +166,7 @@ def test_lists_and_strings_are_groups_where_results_have_names(convert, column, 
     for options in calls if convert is batch_of else [*calls, {"columns": ["s"]}]:
         with pytest.raises(ad.UnsupportedTypeError) as caught:
             convert(table, **options)
-        assert "to_ragged" not in caught.value.remedy
+        assert "pass it to to_ragged" not in caught.value.remedy
         assert advice in caught.value.remedy
     for form in (ad.padded, ad.ragged, ad.arrow) if column is not NESTED else (ad.ragged, ad.arrow):
         assert list(convert(table, columns={"s": form("s")})) == ["s"]
