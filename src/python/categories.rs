@@ -11,7 +11,7 @@ use pyo3::types::{PyBool, PyBytes, PyDict, PyInt, PyList, PyString, PyTuple};
 use super::answers::answer;
 use super::counts::wide;
 use super::input::InputChunks;
-use super::options::mapping;
+use super::options::{key, mapping};
 use super::sources::name_of;
 use super::stream::wrap;
 use crate::arrow::DeviceArray;
@@ -66,11 +66,11 @@ impl CategoryKeywords<'_, '_> {
         }
         let named = columns.iter().map(|(name, values)| {
             if values.is_none() {
-                return Ok((name.extract::<String>()?, None));
+                return Ok((key("categories", &name)?, None));
             }
             let own = by_column.as_ref().map(|codes| codes.get_item(&name)).transpose()?.flatten();
             let unknown = own.map_or(Ok(for_all), |own| code(&own))?;
-            Ok((name.extract::<String>()?, Some(with_unknown(read(&values)?, unknown))))
+            Ok((key("categories", &name)?, Some(with_unknown(read(&values)?, unknown))))
         });
         conversion.categories = PerColumn::Named(named.collect::<PyResult<_>>()?);
         Ok(())

@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 use super::answers::answer;
-use super::options::mapping;
+use super::options::{mapping, names_as_str};
 
 /// The error for groups where there is one result.
 pub(super) fn groups_of_one() -> PyErr {
@@ -21,8 +21,9 @@ pub(super) fn names(object: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     if mapping(object)?.is_some() {
         return Err(groups_of_one());
     }
-    answer(object.py(), object.extract())?.ok_or_else(|| match object.repr() {
-        Ok(found) => PyTypeError::new_err(format!("columns must be a list of names, not {found}")),
-        Err(error) => error,
-    })
+    if let Some(names) = answer(object.py(), object.extract())? {
+        return Ok(names);
+    }
+    let remedy = names_as_str(object)?.map_or_else(String::new, |names| format!("; names are str: pass {names}"));
+    Err(PyTypeError::new_err(format!("columns must be a list of names, not {}{remedy}", object.repr()?)))
 }

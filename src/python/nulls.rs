@@ -6,6 +6,7 @@ use pyo3::types::{PyBool, PyFloat, PyInt, PyString};
 
 use super::answers::answer;
 use super::counts::wide;
+use crate::loader::Statistic;
 use crate::spec::{NullPolicy, Scalar};
 
 pub(super) fn parse_nulls(object: &Bound<'_, PyAny>) -> PyResult<NullPolicy> {
@@ -14,9 +15,16 @@ pub(super) fn parse_nulls(object: &Bound<'_, PyAny>) -> PyResult<NullPolicy> {
             "error" => Ok(NullPolicy::Error),
             "nan" => Ok(NullPolicy::Nan),
             "keep" => Ok(NullPolicy::Keep),
-            other => Err(PyValueError::new_err(format!(
-                "nulls must be \"error\", \"nan\", \"keep\", or a number to fill them with, not {other:?}"
-            ))),
+            other => {
+                let statistic = Statistic::of_name(other).map_or_else(String::new, |_| {
+                    format!(
+                        "; pass nulls=arrow_dlpack.statistics(data, {{\"column\": {other:?}}}) for those of the data"
+                    )
+                });
+                Err(PyValueError::new_err(format!(
+                    "nulls must be \"error\", \"nan\", \"keep\", or a number to fill them with, not {other:?}{statistic}"
+                )))
+            }
         };
     }
     if let Ok(value) = object.cast::<PyBool>() {

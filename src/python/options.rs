@@ -2,9 +2,10 @@
 
 use arrow_schema::TimeUnit;
 use pyo3::IntoPyObjectExt;
+use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyInt, PyList, PyString};
 
 use super::answers::is_mapping;
 use super::counts::count;
@@ -68,14 +69,45 @@ pub(super) fn copy_mode(copy: Option<bool>) -> CopyMode {
     }
 }
 
+/// The name of a column, as a key of a keyword's dict.
+///
+/// # Errors
+/// `TypeError` for a key that is no str.
+pub(super) fn key(keyword: &str, name: &Bound<'_, PyAny>) -> PyResult<String> {
+    if let Ok(name) = name.cast::<PyString>() {
+        return Ok(name.to_str()?.to_owned());
+    }
+    let remedy = names_as_str(name)?.map_or_else(String::new, |name| format!("; pass {name}"));
+    let wrong = format!("{keyword} has the key {}, and names of columns are str{remedy}", name.repr()?);
+    Err(PyTypeError::new_err(wrong))
+}
+
+/// The names of columns that integers stand for, as `repr()` writes them; `None` for anything else. The integer columns of pandas are
+/// called so.
+///
+/// # Errors
+/// What `repr()` of an integer raises.
+pub(super) fn names_as_str(object: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
+    let name = |object: &Bound<'_, PyAny>| -> PyResult<Option<String>> {
+        if !object.is_instance_of::<PyInt>() && !object.is_instance_of::<PyString>() {
+            return Ok(None);
+        }
+        Ok(Some(format!("\"{}\"", object.str()?)))
+    };
+    let Ok(list) = object.cast::<PyList>() else { return name(object) };
+    let names: Option<Vec<_>> = list.iter().map(|item| name(&item)).collect::<PyResult<_>>()?;
+    Ok(names.map(|names| format!("[{}]", names.join(", "))))
+}
+
 /// Reads an option that is one value, or a dict by column.
 fn read_keyword<T: Default>(
+    keyword: &str,
     object: Option<&Bound<'_, PyAny>>,
     parse: impl Fn(&Bound<'_, PyAny>) -> PyResult<T>,
 ) -> PyResult<PerColumn<T>> {
     let Some(object) = object else { return Ok(PerColumn::default()) };
     let Some(columns) = mapping(object)? else { return parse(object).map(PerColumn::All) };
-    let columns = columns.iter().map(|(name, value)| Ok((name.extract::<String>()?, parse(&value)?)));
+    let columns = columns.iter().map(|(name, value)| Ok((key(keyword, &name)?, parse(&value)?)));
     columns.collect::<PyResult<_>>().map(PerColumn::Named)
 }
 
@@ -130,12 +162,13 @@ impl ElementKeywords<'_, '_> {
         conversion.copy = copy_mode(copy);
         conversion.writable = writable == Some(true);
         if !self.are_defaults() {
-            conversion.dtype = read_keyword(self.dtype, parse_dtype)?;
-            conversion.nulls = read_keyword(self.nulls, parse_nulls)?;
-            conversion.decimal = read_keyword(self.decimal, |word| Ok(DECIMAL.read(word)?.unwrap_or_default()))?;
-            conversion.dictionary = read_keyword(self.dictionary, |word| DICTIONARY.read(word))?;
-            conversion.unit = read_keyword(self.unit, |word| UNIT.read(word))?;
-            conversion.length = read_keyword(self.length, parse_length)?;
+            conversion.dtype = read_keyword("dtype", self.dtype, parse_dtype)?;
+            conversion.nulls = read_keyword("nulls", self.nulls, parse_nulls)?;
+            conversion.decimal =
+                read_keyword("decimal", self.decimal, |word| Ok(DECIMAL.read(word)?.unwrap_or_default()))?;
+            conversion.dictionary = read_keyword("dictionary", self.dictionary, |word| DICTIONARY.read(word))?;
+            conversion.unit = read_keyword("unit", self.unit, |word| UNIT.read(word))?;
+            conversion.length = read_keyword("length", self.length, parse_length)?;
         }
         Ok(())
     }
@@ -165,7 +198,7 @@ fn parse_dtype(object: &Bound<'_, PyAny>) -> PyResult<Option<DType>> {
 
 /// Reads `length=`, by itself.
 pub(super) fn read_length(object: Option<&Bound<'_, PyAny>>) -> PyResult<PerColumn<Option<usize>>> {
-    read_keyword(object, parse_length)
+    read_keyword("length", object, parse_length)
 }
 
 fn parse_length(object: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {

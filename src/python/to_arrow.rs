@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use arrow_schema::{DataType, FieldRef};
 use pyo3::exceptions::PyTypeError;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 
@@ -12,8 +13,8 @@ use super::answers::answer;
 use super::arrow_input::{self, Unread};
 use super::exchange::memory;
 use super::input::{self, InputChunks};
-use super::options::{copy_mode, mapping};
-use super::sources::{Reads, name_of, no_protocol, remedy};
+use super::options::{copy_mode, key, mapping};
+use super::sources::{Reads, name_of, remedy};
 use super::stream::wrap;
 use super::{Ragged, counts, device, tensor_input};
 use crate::column::{self, check_to_arrow, chunks_to_tensor_by, run_here};
@@ -145,7 +146,13 @@ fn validity_tensor(object: &Bound<'_, PyAny>) -> PyResult<Tensor> {
             _ => error,
         })?);
     }
-    input::import_dlpack(object, None, CopyMode::IfNeeded)?.ok_or_else(|| no_protocol(object))
+    input::import_dlpack(object, None, CopyMode::IfNeeded)?.ok_or_else(|| {
+        let error = |remedy| {
+            let found = name_of(object);
+            PyTypeError::new_err(format!("validity must be an array of a bool for each row, and is a {found}{remedy}"))
+        };
+        remedy(object, Reads::Arrow).map_or_else(|ended| ended, error)
+    })
 }
 
 /// The error for a validity that has nulls itself.
@@ -188,10 +195,12 @@ fn read_types(object: &Bound<'_, PyAny>, names: &[String]) -> PyResult<Types> {
         true => Ok(None),
         false => read_type(&object).map(Some),
     };
-    if let Some(by_name) = mapping(object)? {
+    // A schema of polars is a dict, too.
+    let is_schema = object.hasattr(intern!(object.py(), "__arrow_c_schema__"))?;
+    if !is_schema && let Some(by_name) = mapping(object)? {
         let mut types: Vec<_> = names.iter().map(|_| None).collect();
         for (name, object) in by_name {
-            let name = name.extract::<String>()?;
+            let name = key("type", &name)?;
             let position = names.iter().position(|own| *own == name);
             let slot = position.and_then(|position| types.get_mut(position)).ok_or_else(|| {
                 PyErr::from(Error::argument(format!("type names {name:?}, and the columns are {names:?}")))

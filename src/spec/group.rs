@@ -243,7 +243,22 @@ impl<'a> CallOptions<'a> {
             }
         }
         let is_group = |name: &str| groups.iter().any(|(group, _)| group == name);
-        let columns = self.dtype.names().chain(self.nulls.names()).filter(|name| !is_group(name));
+        let is_other = |part: &str| is_group(part) || require_columns(field, [part]).is_ok();
+        let parts: Vec<_> = groups
+            .iter()
+            .flat_map(|(_, group)| {
+                let validity =
+                    group.validity_name().map(|part| (part, "a validity is always of bools, and has no nulls"));
+                let lengths = group.lengths_name().map(|part| (part, "lengths are always int64, and have no nulls"));
+                validity.into_iter().chain(lengths)
+            })
+            .filter(|(part, _)| own.contains(part) && !is_other(part))
+            .collect();
+        errors.extend(parts.iter().map(|(part, what)| {
+            Error::argument(*what).remedy_is("leave the option out, and cast the result").in_column(part)
+        }));
+        let is_part = |name: &str| parts.iter().any(|(part, _)| *part == name);
+        let columns = self.dtype.names().chain(self.nulls.names()).filter(|name| !is_group(name) && !is_part(name));
         errors.extend(require_columns(field, columns).err());
         Error::of_columns(errors).map_or(Ok(()), Err)
     }

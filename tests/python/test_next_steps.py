@@ -81,3 +81,69 @@ class TestCategories:
         codes = ad.to_tensors(pa.table({"c": integers}), categories={"c": integers.to_pylist()}, xp=np)["c"]
         assert codes.tolist() == [0, 1]
         assert len(ad.to_tensors(table, dtype="float64" if isinstance(values[0], decimal.Decimal) else None)) == 1
+
+
+class TestOptions:
+    def test_nulls_of_one_column(self):
+        with pytest.raises(ad.NullError, match='pass dtype="float64", or a value') as caught:
+            ad.to_tensors(NUMBERS, columns=["b", "f"], nulls="nan")
+        assert 'dtype={"b": "float64"} with nulls={"b": "nan"}' in caught.value.remedy
+        made = ad.to_tensors(NUMBERS, dtype={"b": "float64"}, nulls={"b": "nan", "f": "nan"}, xp=np)
+        assert [array.dtype.name for array in made.values()] == ["int64", "float64", "float64"]
+
+    def test_a_statistic_is_no_policy(self):
+        with pytest.raises(ValueError, match=r"pass nulls=arrow_dlpack\.statistics") as caught:
+            ad.to_tensor(NUMBERS, nulls="mean", columns=["f"])
+        (line,) = re.findall(r"nulls=(arrow_dlpack.*\))", str(caught.value))
+        fills = eval(line.replace("column", "f"), {"arrow_dlpack": ad, "data": NUMBERS})
+        assert ad.to_tensor(NUMBERS, nulls=fills, columns=["f"], xp=np).tolist() == [[1.5], [1.5]]
+        with pytest.raises(ValueError, match=r'not "other"$'):
+            ad.to_tensor(NUMBERS, nulls="other")
+
+    @pytest.mark.parametrize("convert", [ad.to_tensors, batch_of])
+    @pytest.mark.parametrize(("part", "reason"), [("m", "always of bools"), ("n", "always int64")])
+    @pytest.mark.parametrize("option", [{"dtype": "int32"}, {"nulls": 0}])
+    def test_parts_of_groups_have_no_options(self, convert, part, reason, option):
+        table, columns = pa.table({"l": [[1], [2, 3]]}), {"x": ad.padded("l", validity="m", lengths="n")}
+        options: dict[str, Any] = {name: {part: value} for name, value in option.items()}
+        with pytest.raises(ad.ConversionError, match=reason) as caught:
+            convert(table, columns=columns, **options)
+        assert caught.value.column == part
+        assert set(convert(table, columns=columns)) == {"x", "m", "n"}
+
+    @pytest.mark.parametrize("keyword", ["nulls", "dtype", "decimal", "dictionary", "unit", "length", "categories"])
+    def test_keys_are_names(self, keyword):
+        with pytest.raises(TypeError, match=f'^{keyword} has the key 0, and names of columns are str; pass "0"$'):
+            ad.to_tensor(FRAME, **{keyword: {0: None if keyword != "nulls" else 1}})
+        assert ad.to_tensor(FRAME, dtype={"0": "float32"}, columns=["0"], xp=np).dtype.name == "float32"
+        with pytest.raises(TypeError, match=r"^dtype has the key 1\.5, and names of columns are str$"):
+            ad.to_tensor(FRAME, dtype={1.5: "float32"})
+
+    @pytest.mark.parametrize(("columns", "names"), [([0], '["0"]'), ([1, "0"], '["1", "0"]'), (0, '"0"')])
+    def test_names_of_integer_columns(self, columns, names):
+        for group in (columns, {"x": columns}):
+            with pytest.raises(TypeError, match=re.escape(f"not {columns!r}; names are str: pass {names}")):
+                ad.to_tensors(FRAME, columns=group)
+        named = eval(names)
+        assert len(ad.to_tensors(FRAME, columns={"x": named})["x"].shape) == (1 if isinstance(named, str) else 2)
+
+    def test_a_validity_is_named(self):
+        with pytest.raises(TypeError, match=r"^validity must be .* and is a list; pass pyarrow\.array\(values\)$"):
+            ad.to_arrow(np.arange(2), validity=[True, False])
+        column = ad.to_arrow(np.arange(2), validity=pa.array([True, False]))
+        assert pa.array(column).to_pylist() == [0, None]
+
+    def test_a_schema_of_polars(self):
+        schema = pl.Schema({"a": pl.Boolean, "b": pl.Int8})
+        batch = pa.record_batch(ad.to_arrow(np.array([[1.0, 0.0]]), names=["a", "b"], type=schema))
+        assert batch.schema.types == [pa.bool_(), pa.int8()]
+        assert batch.to_pylist() == [{"a": True, "b": 0}]
+
+    def test_intervals(self):
+        table = pa.table({"i": pa.array([pa.MonthDayNano([0, 1, 0])]), "n": [1]})
+        with pytest.raises(ad.UnsupportedTypeError, match=r"leave it out, or .* such as epoch\(column\)"):
+            ad.to_tensors(table)
+        assert list(ad.to_tensors(table, columns=["n"])) == ["n"]
+        duckdb = pytest.importorskip("duckdb")
+        seconds = duckdb.sql("SELECT epoch(i) AS i FROM (SELECT INTERVAL 1 DAY AS i)")
+        assert ad.to_tensor(seconds, xp=np).tolist() == [[86_400]]

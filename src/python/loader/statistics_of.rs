@@ -7,7 +7,7 @@ use pyo3::types::{PyDict, PyString};
 use super::whole::read_whole;
 use crate::loader::{Statistic, Statistics};
 use crate::python::counts::count;
-use crate::python::options::mapping;
+use crate::python::options::{key, mapping};
 use crate::spec::Scalar;
 
 /// The most values of a column whose mode is asked for, unless the caller says otherwise.
@@ -48,7 +48,7 @@ pub(super) fn statistics<'py>(
             Ok(PyValueError::new_err(reason))
         };
         match known {
-            Some(known) => Ok((name.extract::<String>()?, known)),
+            Some(known) => Ok((key("statistics", &name)?, known)),
             None => Err(wrong()?),
         }
     };
