@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import decimal
 import re
+from collections.abc import Callable
 from typing import Any
 
 import arrow_dlpack as ad
@@ -147,3 +149,82 @@ class TestOptions:
         duckdb = pytest.importorskip("duckdb")
         seconds = duckdb.sql("SELECT epoch(i) AS i FROM (SELECT INTERVAL 1 DAY AS i)")
         assert ad.to_tensor(seconds, xp=np).tolist() == [[86_400]]
+
+
+NUMBERS_OF_PANDAS = pd.Index([1, 2])
+
+# An object of pandas without a dunder, and its values.
+PANDAS: list[tuple[Any, list[object]]] = [
+    (pd.date_range("2024", periods=2), [datetime.datetime(2024, 1, 1), datetime.datetime(2024, 1, 2)]),
+    (pd.Categorical(["a", "b"]), ["a", "b"]),
+    (pd.array(["a", None], dtype="string"), ["a", None]),
+    (pd.array([1, None], dtype="Int64"), [1, None]),
+    (NUMBERS_OF_PANDAS, [1, 2]),
+]
+
+
+class TestSources:
+    @pytest.mark.parametrize(("data", "values"), PANDAS)
+    def test_arrays_of_pandas(self, data, values):
+        for read in (ad.to_tensor, ad.from_arrow, lambda data: ad.Loader(data, batch_size=1)):
+            with pytest.raises(TypeError, match=r"pass pandas\.Series\(data\)$"):
+                read(data)
+        assert pa.array(pa.chunked_array(ad.from_arrow(pd.Series(data))).to_pylist()).to_pylist() == values
+        with pytest.raises(TypeError, match=r"; pass (numpy.asarray|arrow_dlpack.from_arrow)\(") as caught:
+            ad.to_arrow(data)
+        assert ("numpy.asarray" in str(caught.value)) == (data is NUMBERS_OF_PANDAS)
+
+    def test_an_index_of_several_columns(self):
+        data = pd.MultiIndex.from_tuples([(1, 2)], names=["a", "b"])
+        with pytest.raises(TypeError, match=r"call \.to_frame\(index=False\) and pass its result$"):
+            ad.to_tensor(data)
+        assert ad.to_tensor(data.to_frame(index=False), xp=np).tolist() == [[1, 2]]
+
+    def test_a_reader_of_a_file(self):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, NUMBERS.schema) as writer:
+            writer.write_table(NUMBERS)
+        reader = pa.ipc.open_file(sink.getvalue())
+        calls: list[Callable[[Any], object]] = [ad.to_tensors, lambda reader: ad.Loader(reader, batch_size=1)]
+        for call in calls:
+            with pytest.raises(TypeError, match=r"RecordBatchFileReader; call \.read_all\(\) and pass its result$"):
+                call(reader)
+            call(reader.read_all().select(["i"]))
+
+    def test_shards(self, tmp_path):
+        pa.parquet.write_table(NUMBERS, tmp_path / "a.parquet")
+        shards = ad.parquet_shards([tmp_path / "a.parquet"])
+        for call in (ad.to_tensor, ad.to_tensors, ad.explain):
+            with pytest.raises(TypeError, match="it is a list of shards: pass it to Loader as sources="):
+                call(shards)
+        assert len(list(ad.Loader(sources=shards, batch_size=2, nulls=0))) == 1
+        with pytest.raises(TypeError, match=r"pass pyarrow\.array\(values\)$"):
+            ad.to_tensor([("a", 1)])
+
+    def test_several_arrays(self):
+        x, y = np.ones((3, 2)), np.arange(3)
+        columns = 'pyarrow.table({"x": arrow_dlpack.to_arrow(x), "y": arrow_dlpack.to_arrow(y)})'
+        for read in (ad.to_tensor, lambda data: ad.Loader(data, batch_size=3)):
+            with pytest.raises(TypeError, match=re.escape(f"; pass {columns} for a column of each") + "$"):
+                read((x, y))
+            with pytest.raises(TypeError, match=r"; pass \[arrow_dlpack\.from_dlpack.* after another$"):
+                read([np.ones(2), np.ones(3)])
+            with pytest.raises(
+                TypeError,
+                match=re.escape(f"; pass numpy.stack(arrays) for one array, or for a column of each, {columns}"),
+            ):
+                read([np.ones(2), np.ones(2, "float32")])
+            with pytest.raises(TypeError, match=r"; pass one of them, as arrow_dlpack\.from_dlpack\(array\)$"):
+                read([np.ones(2), np.ones((3, 2))])
+        table = eval(columns, {"pyarrow": pa, "arrow_dlpack": ad, "x": x, "y": y})
+        batch = batch_of(table, columns={"x": "x", "y": "y"}, xp=np)
+        assert batch["x"].tolist() == x.tolist()
+        assert batch["y"].tolist() == y.tolist()
+
+    def test_a_column_of_a_dataset(self):
+        datasets = pytest.importorskip("datasets")
+        dataset = datasets.Dataset.from_dict({"y": [1, 2]})
+        line = "dataset.with_format(\"arrow\")['y']"
+        with pytest.raises(TypeError, match=re.escape(f"whose first item is int; pass {line}")):
+            ad.to_tensor(dataset["y"])
+        assert ad.to_tensor(eval(line, {"dataset": dataset}), xp=np).tolist() == [1, 2]

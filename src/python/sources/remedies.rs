@@ -5,13 +5,15 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyComplex, PyDict, PyFloat, PyFrozenSet, PyInt, PyList, PySet, PyString, PyTuple, PyType};
 
+use super::forms::is_read_by_method;
 use super::offers::{expected, has_dunder, is_dataset};
 use crate::python::answers::{answer, is_mapping};
 use crate::python::masked::{is_masked_array, refuse_masked};
 use crate::python::package::package;
 
 /// Methods that return Arrow data or an array, of objects that cannot be read in parts.
-const METHODS: [&str; 7] = ["to_pyarrow", "to_arrow", "toArrow", "fetch_arrow_table", "collect", "compute", "to_numpy"];
+const METHODS: [&str; 8] =
+    ["to_pyarrow", "to_arrow", "toArrow", "fetch_arrow_table", "read_all", "collect", "compute", "to_numpy"];
 
 /// The functions that read files, by the ends of their names.
 const READERS: [(&str, &str); 10] = [
@@ -26,6 +28,9 @@ const READERS: [(&str, &str); 10] = [
     (".ipc", "pyarrow.feather.read_table"),
     (".npy", "numpy.load"),
 ];
+
+/// The most arrays of a list that are looked at for an error.
+const MOST_ARRAYS: usize = 16;
 
 /// The longest path that an error repeats, in bytes.
 const LONGEST_PATH: usize = 200;
@@ -69,13 +74,24 @@ fn of_data(object: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
         return of_mapping(object).map(Some);
     }
     if object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>() {
-        return object.try_iter()?.next().transpose()?.map_or(Ok(None), |first| of_items(&first));
+        return object.try_iter()?.next().transpose()?.map_or(Ok(None), |first| of_items(object, &first));
     }
     if object.is_instance_of::<PySet>() || object.is_instance_of::<PyFrozenSet>() {
         return Ok(Some("a set has no order: pass pyarrow.array(sorted(values))".to_owned()));
     }
     if object.hasattr(intern!(py, "__dlpack__"))? {
         return Ok(Some("pass arrow_dlpack.from_dlpack(data)".to_owned()));
+    }
+    if let Some(remedy) = of_dataset_column(object)? {
+        return Ok(Some(remedy));
+    }
+    if is_array_of_pandas(object)? {
+        if object.hasattr(intern!(py, "levels"))? {
+            return Ok(Some("call .to_frame(index=False) and pass its result".to_owned()));
+        }
+        // NumPy's arrays of other types have no tensors.
+        let numbers = if is_of_numbers(object)? { "call .to_numpy() and pass its result, or " } else { "" };
+        return Ok(Some(format!("{numbers}pass pandas.Series(data)")));
     }
     for method in METHODS {
         if answer(py, object.getattr(method))?.is_some_and(|method| method.is_callable()) {
@@ -101,6 +117,13 @@ fn of_tensor(object: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
         let first = object.try_iter()?.next().transpose()?;
         let stacked = first.map(|first| stack_of(&first)).transpose()?.flatten();
         return Ok(Some(format!("pass {}", stacked.unwrap_or("numpy.asarray(values)"))));
+    }
+    if is_array_of_pandas(object)? && !is_of_numbers(object)? {
+        // Its parts are columns.
+        if object.hasattr(intern!(object.py(), "levels"))? {
+            return Ok(None);
+        }
+        return Ok(Some("pass arrow_dlpack.from_arrow(pandas.Series(data))".to_owned()));
     }
     Ok(object.hasattr(intern!(object.py(), "__array__"))?.then(|| "pass numpy.asarray(data)".to_owned()))
 }
@@ -158,13 +181,13 @@ fn is_scalar(object: &Bound<'_, PyAny>) -> bool {
         || object.is_instance_of::<PyString>()
 }
 
-/// The remedy for a list that has this item first.
-fn of_items(first: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
+/// The remedy for a list or a tuple that has this item first.
+fn of_items(items: &Bound<'_, PyAny>, first: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     if let Some(stack) = stack_of(first)? {
-        return Ok(Some(format!(
-            "pass {stack} for one array, or [arrow_dlpack.from_dlpack(array) for array in arrays] to read their rows one \
-             after another"
-        )));
+        return of_arrays(items, stack).map(Some);
+    }
+    if is_shard(first)? {
+        return Ok(Some("it is a list of shards: pass it to Loader as sources=".to_owned()));
     }
     if first.is_instance_of::<PyDict>() {
         return Ok(Some("pass pyarrow.Table.from_pylist(rows)".to_owned()));
@@ -172,6 +195,74 @@ fn of_items(first: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     let is_row = first.is_instance_of::<PyList>() || first.is_instance_of::<PyTuple>();
     let is_value = is_scalar(first) || first.hasattr(intern!(first.py(), "__array__"))?;
     Ok((is_row || is_value).then(|| "pass pyarrow.array(values)".to_owned()))
+}
+
+/// The remedy for several arrays: it depends on which of their lengths are equal.
+fn of_arrays(arrays: &Bound<'_, PyAny>, stack: &str) -> PyResult<String> {
+    let mut all = Vec::new();
+    for array in arrays.try_iter()?.take(MOST_ARRAYS) {
+        let array = array?;
+        let shape = answer(arrays.py(), array.getattr("shape").and_then(|shape| shape.extract::<Vec<usize>>()))?;
+        let dtype = array.getattr_opt("dtype")?.map(|dtype| dtype.str()).transpose()?.map(|dtype| dtype.to_string());
+        all.push((shape.unwrap_or_default(), dtype));
+    }
+    let are = |is_like: fn(&(Vec<usize>, Option<String>), &(Vec<usize>, Option<String>)) -> bool| {
+        all.first().is_none_or(|first| all.iter().all(|array| is_like(array, first)))
+    };
+    let columns = "pyarrow.table({\"x\": arrow_dlpack.to_arrow(x), \"y\": arrow_dlpack.to_arrow(y)})";
+    let one_after_another =
+        "[arrow_dlpack.from_dlpack(array) for array in arrays] to read their rows one after another";
+    let mut remedies = Vec::new();
+    if are(|(shape, _), (first, _)| shape == first) {
+        remedies.push(format!("{stack} for one array"));
+    }
+    if are(|(shape, dtype), (first, of_first)| shape.get(1..) == first.get(1..) && dtype == of_first) {
+        remedies.push(one_after_another.to_owned());
+    }
+    if all.len() > 1 && are(|(shape, _), (first, _)| shape.first() == first.first()) {
+        remedies.push(if remedies.is_empty() {
+            format!("{columns} for a column of each")
+        } else {
+            format!("for a column of each, {columns}")
+        });
+    }
+    Ok(match remedies.as_slice() {
+        [] => "pass one of them, as arrow_dlpack.from_dlpack(array)".to_owned(),
+        remedies => format!("pass {}", remedies.join(", or ")),
+    })
+}
+
+/// Whether an item is a source, or a callable that opens it, with its number of rows or None.
+fn is_shard(item: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let Ok((source, rows)) = item.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>() else { return Ok(false) };
+    let is_counted = rows.is_none() || rows.is_instance_of::<PyInt>();
+    Ok(is_counted && (source.is_callable() || has_dunder(&source)? || is_read_by_method(&source)?))
+}
+
+/// Whether the class of an object is of this package.
+fn is_of(object: &Bound<'_, PyAny>, name: &str) -> PyResult<bool> {
+    Ok(answer(object.py(), package(object.get_type().as_any()))?.is_some_and(|package| package == name))
+}
+
+/// Whether an object is an index or an array of pandas.
+fn is_array_of_pandas(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok(is_of(object, "pandas")? && object.hasattr(intern!(object.py(), "__array__"))?)
+}
+
+/// Whether an object has a dtype of NumPy that DLPack has, too.
+fn is_of_numbers(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let Some(dtype) = object.getattr_opt(intern!(object.py(), "dtype"))? else { return Ok(false) };
+    let kind = answer(object.py(), dtype.getattr("kind").and_then(|kind| kind.extract::<String>()))?;
+    Ok(is_of(&dtype, "numpy")? && kind.is_some_and(|kind| ["b", "i", "u", "f", "c"].contains(&kind.as_str())))
+}
+
+/// The remedy for a column of a data set of Hugging Face, whose items are Python's.
+fn of_dataset_column(object: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
+    if !is_of(object, "datasets")? {
+        return Ok(None);
+    }
+    let Some(name) = object.getattr_opt("column_name")? else { return Ok(None) };
+    Ok(Some(format!("pass dataset.with_format(\"arrow\")[{}]", name.repr()?)))
 }
 
 /// The call that makes one array of arrays of an item's kind; `None` where it is none.
