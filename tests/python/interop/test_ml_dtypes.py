@@ -11,6 +11,10 @@ from arrays import BFLOAT16, FLOAT8, Expect, narrow
 from helpers import address, script
 from test_numpy import TestNumPy as OfNumPy
 
+REGISTERED = (
+    "once the dtype is registered, such as by `numpy.dtypes.register_dlpack_dtype((4, 16), "
+    "numpy.dtype(ml_dtypes.bfloat16))`: the numbers are the type code of dlpack.h and the bits"
+)
 CODES = {"bfloat16": BFLOAT16, **FLOAT8}
 for name, code in CODES.items():
     np.dtypes.register_dlpack_dtype((code, 16 if code == BFLOAT16 else 8), np.dtype(getattr(ml_dtypes, name)))
@@ -19,7 +23,11 @@ for name, code in CODES.items():
 class TestMlDtypes(OfNumPy):
     """All that NumPy takes, and these dtypes too."""
 
-    expected: ClassVar[dict[str, Expect]] = {}
+    expected: ClassVar[dict[str, Expect]] = {
+        f"{direction} {case}": Expect("view", REGISTERED)
+        for direction in ("to", "from")
+        for case in ("bfloat16", "float8")
+    }
 
     @classmethod
     def make_narrow(cls, dtype):

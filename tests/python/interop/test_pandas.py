@@ -210,7 +210,12 @@ class TestFromPandas:
         kept = ad.to_tensor(theirs, nulls="keep", copy=False)
         assert address(kept) == theirs.to_numpy().ctypes.data
         assert np.isnan(np.from_dlpack(kept)[1])
-        cell("from", "nulls", "view", 'NaN is a null: `nulls="keep"` gives it back without a copy')
+        cell(
+            "from",
+            "nulls",
+            "view",
+            'NaN is a null: `nulls="nan"` gives NaN; `nulls="keep"` gives it back in a view alone',
+        )
 
     @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
     @pytest.mark.parametrize("kind", ["datetime64", "timedelta64"])
