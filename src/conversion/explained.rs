@@ -242,7 +242,10 @@ impl Conversion {
         asked: ResultForm,
         device: Device,
     ) -> Result<Report> {
-        self.check_columns(field)?;
+        match asked {
+            ResultForm::Validity => self.check_columns_of_validity(field)?,
+            _ => self.check_columns(field)?,
+        }
         match asked {
             ResultForm::Results | ResultForm::Ragged => {}
             ResultForm::Padded(pad) => {

@@ -285,6 +285,7 @@ remedies! {
     }
     LeaveOutOfUnit { "leave the column out of Conversion::unit", "leave the column out of unit=" }
     LeaveOutOfLength { "leave the column out of Conversion::length", "leave the column out of length=" }
+    NoLength { "set no Conversion::length", "leave length= out" }
     RaggedOrLength {
         "convert it as ragged rows, or pass Conversion::length if all rows have one length",
         "pass it to to_ragged, or pass length= if all rows have one length",

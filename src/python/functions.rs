@@ -70,10 +70,10 @@ fn each_result<'py>(
 /// obj: Arrow data of any library (a column, record batch, table, data frame, query or stream), a tensor with
 ///     `__dlpack__`, an iterable of Arrow data, or a data set or file that is read in batches.
 /// dtype: a name such as "float32" or NumPy's "f4", or a type of Python, NumPy, Arrow, polars, pandas, torch or
-///     another library that stands for a dtype. Casts check each value. Without a dtype, the columns of a
-///     matrix are promoted: numbers of one kind to the wider one, integers with floats as in NumPy, bools to the
-///     dtype of the other columns. Ticks, unscaled decimals and dictionary codes only join columns of their own
-///     kind. The dtype of a column takes part in the promotion.
+///     another library that stands for a dtype. Casts check each value; floats take the nearest one. Without a
+///     dtype, the columns of a matrix are promoted: numbers of one kind to the wider one, integers with floats as in
+///     NumPy, bools to the dtype of the other columns. Ticks, unscaled decimals and dictionary codes only join
+///     columns of their own kind. The dtype of a column takes part in the promotion.
 /// nulls: "error", "nan", "keep" (undefined values in a view, zero in a copy: `validity` of `obj` says which), or a
 ///     number that fills them. A float is rounded to the nearest; an integer or bool must hold the number exactly.
 /// decimal: "unscaled" for the stored integers. None is the values, which need a dtype unless the scale is 0.
@@ -113,6 +113,7 @@ fn each_result<'py>(
 ///     undefined.
 /// threads: the number of threads for large data; None is ARROW_DLPACK_THREADS, or one per core.
 /// xp: an array namespace, or its name ("numpy", "torch", "jax", ...); the result is its array.
+///     JAX makes 64-bit numbers 32-bit ones, and truncates integers, unless jax_enable_x64 is set.
 ///
 /// Raises ConversionError (a BufferError and a ValueError), which names reason and remedy, and column and row where
 /// one is at fault; TypeError for an object with neither Arrow data nor a tensor.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use arrow_schema::{DataType, FieldRef, TimeUnit};
 
 use super::group::CallOptions;
+use super::list_lengths::require_lists;
 use super::result::group_results;
 use super::{
     ColumnOption, CopyMode, DecimalMode, DictionaryMode, Group, GroupForm, MatrixOptions, MatrixSpec, MemoryOrder,
@@ -231,6 +232,16 @@ impl Conversion {
     /// selected columns do not exist, too.
     #[inline]
     pub(crate) fn check_columns(&self, field: &FieldRef) -> Result<()> {
+        self.check_columns_of_validity(field)?;
+        match self.length {
+            PerColumn::All(Some(_)) if !is_struct(field) => require_lists(field),
+            _ => Ok(()),
+        }
+    }
+
+    /// As [`Conversion::check_columns`], of a validity, which an array has with a length and without lists, too.
+    #[inline]
+    pub(crate) fn check_columns_of_validity(&self, field: &FieldRef) -> Result<()> {
         if let Selection::Whole(Some(_)) = &self.selection {
             self.refuse_columns(field)?;
         }

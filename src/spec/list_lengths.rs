@@ -1,6 +1,6 @@
 //! Which columns `length=` fits: lists that all have one length.
 
-use arrow_schema::DataType;
+use arrow_schema::{DataType, Field};
 
 use super::Options;
 use crate::error::{Error, Remedy, Result};
@@ -15,6 +15,23 @@ fn is_list_below(data_type: &DataType) -> bool {
         DataType::FixedSizeList(item, _) => is_list_below(item.data_type()),
         other => is_list(other),
     }
+}
+
+/// Refuses a length for an array that is all there is, and has no lists: of a batch it is for the columns that have some.
+pub(super) fn require_lists(field: &Field) -> Result<()> {
+    fn has_lists(data_type: &DataType) -> bool {
+        match data_type {
+            DataType::FixedSizeList(..) => true,
+            DataType::Dictionary(_, values) => has_lists(values),
+            DataType::RunEndEncoded(_, values) => has_lists(values.data_type()),
+            other => is_list(other),
+        }
+    }
+    if has_lists(field.data_type()) {
+        return Ok(());
+    }
+    let reason = format!("the length is one of lists, and the data is an array of {}", field.data_type());
+    Err(Error::argument(reason).remedy_is(Remedy::NoLength).in_column(field.name()))
 }
 
 /// Refuses `length=` for lists of another fixed size, but for lists of lists, and for a column that it names and that has no lists.

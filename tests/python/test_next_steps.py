@@ -121,6 +121,15 @@ class TestOptions:
         with pytest.raises(TypeError, match=r"^dtype has the key 1\.5, and names of columns are str$"):
             ad.to_tensor(FRAME, dtype={1.5: "float32"})
 
+    @pytest.mark.parametrize("convert", [ad.to_tensor, ad.to_tensors, ad.explain])
+    def test_a_length_of_an_array_without_lists(self, convert):
+        for array in (pa.array([1]), pa.chunked_array([[1]]), pa.array(["a"])):
+            with pytest.raises(ad.ConversionError, match=r"the length is one of lists, .*; leave length= out$"):
+                convert(array, length=3)
+        # Of a batch it is for the columns that have lists.
+        table = pa.table({"n": [1], "l": [[1, 2, 3]]})
+        assert {name: made.shape for name, made in ad.to_tensors(table, length=3).items()} == {"n": (1,), "l": (1, 3)}
+
     @pytest.mark.parametrize(("columns", "names"), [([0], '["0"]'), ([1, "0"], '["1", "0"]'), (0, '"0"')])
     def test_names_of_integer_columns(self, columns, names):
         for group in (columns, {"x": columns}):
