@@ -197,6 +197,9 @@ fn of_items(items: &Bound<'_, PyAny>, first: &Bound<'_, PyAny>) -> PyResult<Opti
     Ok((is_row || is_value).then(|| "pass pyarrow.array(values)".to_owned()))
 }
 
+/// The shape of an array, and the name of its dtype, if it has one.
+type ShapeAndDtype = (Vec<usize>, Option<String>);
+
 /// The remedy for several arrays: it depends on which of their lengths are equal.
 fn of_arrays(arrays: &Bound<'_, PyAny>, stack: &str) -> PyResult<String> {
     let mut all = Vec::new();
@@ -206,7 +209,7 @@ fn of_arrays(arrays: &Bound<'_, PyAny>, stack: &str) -> PyResult<String> {
         let dtype = array.getattr_opt("dtype")?.map(|dtype| dtype.str()).transpose()?.map(|dtype| dtype.to_string());
         all.push((shape.unwrap_or_default(), dtype));
     }
-    let are = |is_like: fn(&(Vec<usize>, Option<String>), &(Vec<usize>, Option<String>)) -> bool| {
+    let are = |is_like: fn(&ShapeAndDtype, &ShapeAndDtype) -> bool| {
         all.first().is_none_or(|first| all.iter().all(|array| is_like(array, first)))
     };
     let columns = "pyarrow.table({\"x\": arrow_dlpack.to_arrow(x), \"y\": arrow_dlpack.to_arrow(y)})";
