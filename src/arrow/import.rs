@@ -403,8 +403,10 @@ impl DeviceArray {
 
     /// Returns an array that was just made, marked as over memory of a tensor or an array that is lent.
     pub(crate) fn over_lent(mut self, lent: bool) -> Self {
-        if let Some(owner) = Arc::get_mut(&mut self.owner).filter(|_| lent) {
+        if lent && let Some(owner) = Arc::get_mut(&mut self.owner) {
             owner.lent = true;
+            // The exclusive borrow ended what older pointers into the owner may read. A fresh array is the owner's own struct.
+            self.node = NonNull::from(&owner.array.array);
         }
         self
     }
