@@ -78,7 +78,8 @@ fn each_result<'py>(
 ///     number that fills them. A float is rounded to the nearest; an integer or bool must hold the number exactly.
 /// decimal: "unscaled" for the stored integers. None is the values, which need a dtype unless the scale is 0.
 /// unit: "s", "ms", "us" or "ns": timestamps, durations, dates and times as numbers of that unit. An integer dtype,
-///     int64 by default, takes whole numbers alone; a float dtype takes the division. None is their own ticks.
+///     int64 by default, takes whole numbers alone; a float dtype takes the division. None is their own ticks, and so
+///     is their own unit: int32 for times of 32 bits.
 /// length: the number of elements that each row of a column of lists has, which makes it a tensor of shape
 ///     (rows, length). A row of another length is an error. A dict names some columns, as for the other options.
 /// dictionary: "codes" for the indices into the dictionary, "values" for the decoded values. None is the codes,
@@ -285,7 +286,7 @@ fn to_tensors<'py>(
 ///     takes all columns except the index of a pandas data frame.
 ///
 /// A bitmap can be on any device. Row i is valid if `(bytes[(offset + i) // 8] >> ((offset + i) % 8)) & 1` is
-/// 1. The bitmap does not mark nulls inside a row.
+/// 1. The bitmap does not mark nulls inside a row, nor codes that stand for a null value of a dictionary.
 #[pyfunction]
 #[pyo3(signature = (obj, *, bits=false, order="C", columns=None, length=None, device=None, xp=None), text_signature = "(obj, *, bits=False, order=\"C\", columns=None, length=None, device=None, xp=None)")]
 #[allow(clippy::too_many_arguments, reason = "one Python keyword each")]

@@ -338,3 +338,10 @@ def test_values_of_an_extension_type_keep_it(way: str):
         assert pa.array(ad.from_arrow(source)).type == source.type
     else:
         assert ad.to_tensor(source, dictionary="values").dtype == "bool"
+
+
+def test_a_bitmap_marks_no_codes_of_null_values():
+    codes = pa.DictionaryArray.from_arrays(pa.array([0, 1, None], pa.int8()), pa.array(["a", None]))
+    assert np.asarray(ad.validity(codes)).tolist() == [True, False, False]
+    bits, offset = ad.validity(codes, bits=True)
+    assert (offset, np.asarray(bits)[0] & 0b111) == (0, 0b011)

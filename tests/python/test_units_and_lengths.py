@@ -458,3 +458,10 @@ def test_a_unit_is_for_the_days_of_a_dictionary(unit: Any):
     assert np.asarray(ragged.values).tolist() == [0, 86_400]
     # Without a unit, days and codes are as they are stored.
     assert str(ad.to_tensor(days[:2]).dtype) == str(ad.to_tensor(codes[:2]).dtype) == "int32"
+
+
+def test_a_unit_of_its_own_is_that_of_the_ticks_in_their_dtype():
+    for data_type, dtype in ((pa.time32("s"), "int32"), (pa.time32("ms"), "int32"), (pa.time64("us"), "int64")):
+        made = ad.to_tensor(pa.array([1, 2], data_type), unit=data_type.unit, copy=False)
+        assert str(made.dtype) == dtype
+    assert str(ad.to_tensor(pa.array([1, 2], pa.time32("s")), unit="ms").dtype) == "int64"
