@@ -8,12 +8,22 @@ import importlib
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from ._epochs import Epochs, Turn, epoch_number, is_spawning
 from ._native import Device, Loader
 
+if TYPE_CHECKING:
+    # Type checkers without torch take the base for Any.
+    from torch import Tensor  # type: ignore[import-not-found, unused-ignore]
+    from torch.utils.data import IterableDataset  # type: ignore[import-not-found, unused-ignore]
+else:
+    # At run time it is registered: a subclass would import torch with this file.
+    IterableDataset = Generic
+
 __all__ = ["LoaderDataset"]
+
+_BatchT_co = TypeVar("_BatchT_co", covariant=True)
 
 
 @dataclass
@@ -28,7 +38,7 @@ class _Worker:
     is_loaded: bool = False
 
 
-class LoaderDataset:
+class LoaderDataset(IterableDataset[_BatchT_co]):  # type: ignore[misc, unused-ignore]
     """An iterable data set of torch: the batches of a `Loader`, for `DataLoader(dataset, batch_size=None)`.
 
     source, batch_size, options: as for `Loader`; `xp` is "torch" unless it is passed.
@@ -45,6 +55,44 @@ class LoaderDataset:
     RuntimeError if WORLD_SIZE tells of other processes, and there is neither a process group nor `rank=`.
     """
 
+    @overload
+    def __init__(
+        self: LoaderDataset[dict[str, Any]],
+        source: Any = None,
+        *,
+        batch_size: int,
+        columns: Mapping[str, Any],
+        rank: int | None = None,
+        world_size: int | None = None,
+        group: Any = None,
+        compare: bool = True,
+        **options: Any,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: LoaderDataset[Any],
+        source: Any = None,
+        *,
+        batch_size: int,
+        xp: Any,
+        rank: int | None = None,
+        world_size: int | None = None,
+        group: Any = None,
+        compare: bool = True,
+        **options: Any,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: LoaderDataset[Tensor],
+        source: Any = None,
+        *,
+        batch_size: int,
+        rank: int | None = None,
+        world_size: int | None = None,
+        group: Any = None,
+        compare: bool = True,
+        **options: Any,
+    ) -> None: ...
     def __init__(
         self,
         source: Any = None,
@@ -76,7 +124,6 @@ class LoaderDataset:
         self._register()
 
     def _register(self) -> None:
-        # torch asks for the type, and a subclass would import torch with this file.
         importlib.import_module("torch.utils.data").IterableDataset.register(LoaderDataset)
 
     def _made(self, ranks: tuple[int, int], seed: int | None, **more: Any) -> Loader[Any]:
@@ -139,7 +186,7 @@ class LoaderDataset:
         loader = self._made(self._ranks_now(), seed, threads=threads, worker=number)
         return _Worker(number, seed, loader)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[_BatchT_co]:
         """Begins the next epoch, or continues that of a loaded state: in a worker process, its share of the batches.
 
         An iteration that fails to open the source has not begun: the next one begins where it would have.

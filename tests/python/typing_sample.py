@@ -6,6 +6,8 @@ from typing import Any, Literal, assert_type
 
 import arrow_dlpack as ad
 import numpy as np
+from arrow_dlpack.torch import LoaderDataset
+from torch.utils.data import DataLoader  # type: ignore[import-not-found, unused-ignore]
 
 
 def converts(source: ad.Array, batch: ad.RecordBatch, stream: ad.ArrayStream) -> None:
@@ -29,6 +31,18 @@ def converts(source: ad.Array, batch: ad.RecordBatch, stream: ad.ArrayStream) ->
     str(log), str(ad.explain(batch))
     # A tensor is what NumPy's own stubs ask for.
     np.from_dlpack(tensor)
+
+
+def reads_data_sets_of_torch(source: ad.RecordBatch) -> None:
+    groups = LoaderDataset(source, batch_size=2, columns={"x": "a"})
+    for batch in groups:
+        assert_type(batch, dict[str, Any])
+    for matrix in LoaderDataset(source, batch_size=2, nulls=0):
+        len(matrix.shape)
+    for other in LoaderDataset(source, batch_size=2, xp="numpy"):
+        assert_type(other, Any)
+    loader: DataLoader[dict[str, Any]] = DataLoader(groups, batch_size=None)
+    iter(loader)
 
 
 def takes_options_of_variables(source: ad.Array, batch: ad.RecordBatch) -> None:
