@@ -312,16 +312,17 @@ remedies! {
         "pass dtype= for what they become, such as dtype=\"float64\", or choose other columns",
     }
     ColumnOfTable {
-        "pass a batch that has it as a column",
-        "pass a table that has it as a column, such as series.to_frame() or pyarrow.table({{\"name\": array}})",
+        "pass a batch that has it as a column, or convert the array alone with Conversion::to_tensor",
+        "pass a table that has it as a column, such as series.to_frame() or pyarrow.table({{\"name\": array}}), or the \
+         array alone to to_tensor",
     }
     CastForCategories {
         "cast the column to integers or strings first, or leave it out of Conversion::categories",
         "cast the column to integers or strings first, or leave it out of categories=",
     }
     UnitOfTicks {
-        "pass Conversion::unit for numbers of one unit, or choose other columns",
-        "pass unit=\"s\", or another unit, for numbers of that unit, or choose other columns",
+        "pass Conversion::unit for numbers of one unit, with Conversion::dtype for their dtype, or choose other columns",
+        "pass unit=\"s\", or another unit, for numbers of that unit, with dtype= for their dtype, or choose other columns",
     }
     DtypeOfTextCodes {
         "pass DictionaryMode::Codes and Conversion::dtype, such as DType::Float64, for the codes as numbers, or choose other columns",

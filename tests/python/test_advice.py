@@ -75,7 +75,7 @@ CASES: list[tuple[Callable[[], Any], str, Callable[[], Any], Any]] = [
     (
         lambda: ad.to_tensor(pa.table({"s": SECONDS, "x": [1.5]})),
         'pass unit="s"',
-        lambda: array(pa.table({"s": SECONDS, "x": [1.5]}), unit="s").tolist(),
+        lambda: array(pa.table({"s": SECONDS, "x": [1.5]}), unit="s", dtype="float64").tolist(),
         [[1_700_000_000, 1.5]],
     ),
     (
