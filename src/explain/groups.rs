@@ -6,12 +6,12 @@ use arrow_schema::FieldRef;
 
 use super::matrix::refused_column;
 use super::results::explain_spec;
-use super::{Report, ReportRow, explain};
+use super::{Report, ReportRow, explain, explain_column};
 use crate::arrow::DeviceArray;
 use crate::column::check_types;
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::spec::{Conversion, Group, MatrixOptions, MatrixSpec, Options, ResultKind, ResultSpec, Spec, select};
+use crate::spec::{Conversion, Group, MatrixOptions, MatrixSpec, Options, ResultKind, ResultSpec, select};
 
 /// Explains the conversion of columns of a struct into a matrix: of these chunks, or of any data of this field where they are `None`.
 /// `dtype` is that of all columns, unless they are promoted to one.
@@ -32,14 +32,17 @@ pub(crate) fn explain_matrix(
         Ok(spec) => explain_spec(&ResultSpec::new(ResultKind::Matrix(Arc::new(spec))), chunks, matrix),
         Err(error) => {
             let device = DeviceArray::device_of(chunks_or_none);
-            let row = |(_, column): (usize, &FieldRef)| {
-                let mut row = ReportRow { device, ..ReportRow::new(column) };
+            // Each column by itself, so that its own reasons are told, too.
+            let rows_of = |(position, column): (usize, &FieldRef)| {
                 let mut options = options(column.name());
                 options.dtype = dtype.or(options.dtype);
-                row.fill(|row| Spec::new(column, &options).map(|spec| row.describe(&spec)));
-                refused_column(row, &error)
+                explain_column((Some(position), column), chunks, options, matrix).rows
             };
-            let rows = selected.into_iter().map(row).collect();
+            let of_matrix = |row: ReportRow| {
+                let own = error.of_column(&row.column).or(row.error.clone());
+                refused_column(ReportRow { error: own, ..row }, &error)
+            };
+            let rows = selected.into_iter().flat_map(rows_of).map(of_matrix).collect();
             let whole = ReportRow { device, error: Some(error), ..ReportRow::new(field) };
             Report { rows, matrices: vec![ReportRow { column: String::new(), ..whole }], ..Report::default() }
         }

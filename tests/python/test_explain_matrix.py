@@ -115,3 +115,16 @@ def test_a_single_column_has_no_matrix():
     assert ad.explain(pa.array([1]), order="F").matrices == []
     with pytest.raises(ad.ConversionError):
         ad.explain(pa.array([1]), columns={"x": ["a"]})
+
+
+def test_a_refused_matrix_tells_the_reasons_of_each_column():
+    batch = pa.record_batch({"i": [1, None], "t": pa.array([1, None], pa.timestamp("s"))})
+    report = ad.explain(batch, order="C")
+    assert "do not mix" in report.matrices[0].error
+    assert [row.how for row in report] == ["refused", "refused"]
+    assert all("has nulls" in row.error for row in report)
+    report = ad.explain(batch, order="C", nulls={"i": 0})
+    assert [row.how for row in report] == ["copy", "refused"]
+    assert "1 null filled" in str(report)
+    report = ad.explain(batch.schema, order="C")
+    assert "refused if values are null" in str(report)
