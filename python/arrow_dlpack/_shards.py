@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import Any
@@ -69,18 +69,46 @@ class _ArrowRowGroup:
     columns: list[str] | None
 
     def __call__(self) -> Any:
-        return self._batches()
+        return _ArrowRows(self)
 
-    def _batches(self) -> Any:
+
+@dataclass(frozen=True)
+class _ArrowRows:
+    """The rows of a row group, which tell their columns and can be read without some of them."""
+
+    shard: _ArrowRowGroup
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.iter_batches()
+
+    @property
+    def schema_arrow(self) -> Any:
+        """The type of the rows; None where columns of the shard may be parts of structs."""
         parquet = importlib.import_module("pyarrow.parquet")
-        with _opened(parquet, self.path) as file:
+        with _opened(parquet, self.shard.path) as file:
+            schema = file.schema_arrow
+        columns = self.shard.columns
+        if columns is None:
+            return schema
+        # pyarrow reads all paths that begin with a name, and names may have dots.
+        if not set(columns).issubset(schema.names) or any("." in name for name in schema.names):
+            return None
+        arrow = importlib.import_module("pyarrow")
+        return arrow.schema([field for field in schema if field.name in columns], metadata=schema.metadata)
+
+    def iter_batches(self, columns: list[str] | None = None) -> Iterator[Any]:
+        """Yields the rows, of these columns alone or of all that the shard has."""
+        path, group = self.shard.path, self.shard.group
+        columns = self.shard.columns if columns is None else columns
+        parquet = importlib.import_module("pyarrow.parquet")
+        with _opened(parquet, path) as file:
             is_empty = True
-            for batch in file.iter_batches(row_groups=[self.group], columns=self.columns):
+            for batch in file.iter_batches(row_groups=[group], columns=columns):
                 is_empty = False
                 yield batch
             if is_empty:
                 # Without a batch nobody would know the columns.
-                table = file.read_row_group(self.group, columns=self.columns)
+                table = file.read_row_group(group, columns=columns)
                 arrow = importlib.import_module("pyarrow")
                 yield arrow.record_batch([column.combine_chunks() for column in table.columns], schema=table.schema)
 
@@ -154,7 +182,8 @@ def parquet_shards(
     pickle, and hold the paths. Only the metadata of the files is read here.
 
     paths: a path, or several in the order of their rows.
-    columns: the columns to read; None reads all.
+    columns: the columns to read; None reads all. Of the shards that pyarrow reads, a loader reads no other columns
+        than it is asked for.
 
     Raises ImportError if no reader is installed, ValueError or the reader's error for a name of no column, and the
     reader's error for a file that it cannot read.

@@ -56,6 +56,8 @@ pub(crate) use read_log::ReadLog;
 use readers::Readers;
 pub use sharding::Sharding;
 pub use shards::Shards;
+#[cfg(feature = "python")]
+pub(crate) use shards::other_schema;
 use source_rows::SourceRows;
 #[cfg(feature = "python")]
 pub(crate) use state::{Hashes, STATE_VERSION, SourceState, State, Terms};

@@ -5,10 +5,12 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use arrow_schema::FieldRef;
+
 use super::draws::Draws;
 use super::options::LoadOptions;
 use super::place::Place;
-use crate::arrow::DeviceArrayStream;
+use crate::arrow::{DeviceArrayStream, difference};
 use crate::error::{Error, Remedy, Result};
 use crate::spec::Conversion;
 
@@ -20,6 +22,13 @@ type Open = dyn Fn(usize) -> Result<DeviceArrayStream> + Send + Sync;
 pub struct Shards {
     rows: Arc<[Option<usize>]>,
     open: Arc<Open>,
+}
+
+/// Returns the error for a shard of another schema than the first one that was opened; `None` if it has the same.
+pub(crate) fn other_schema(found: &FieldRef, first: &FieldRef) -> Option<Error> {
+    let (found, first) = difference(found, first)?;
+    let reason = format!("the shard has {found}, and the first one that was opened {first}");
+    Some(Error::argument(reason).remedy_is("give all shards one schema"))
 }
 
 impl Shards {

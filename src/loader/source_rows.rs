@@ -11,9 +11,9 @@ use super::groups::{GroupChunk, Groups};
 use super::kept_rows::KeptArray;
 use super::prefetch::Stop;
 use super::row_hashes::RowHashes;
-use super::shards::{ShardLane, ShardPart, Shards};
+use super::shards::{ShardLane, ShardPart, Shards, other_schema};
 use super::slot::{Ring, Slot};
-use crate::arrow::{DeviceArray, DeviceArrayStream, difference};
+use crate::arrow::{DeviceArray, DeviceArrayStream};
 use crate::convert::request_field;
 use crate::cuda::{PooledStream, is_cuda};
 use crate::device::Device;
@@ -214,9 +214,7 @@ impl SourceRows {
     }
 
     fn open_part(&mut self, part: ShardPart, stream: DeviceArrayStream) -> Result<()> {
-        if let Some((found, first)) = difference(stream.field(), &self.field) {
-            let reason = format!("the shard has {found}, and the first one that was opened {first}");
-            let error = Error::argument(reason).remedy_is("give all shards one schema");
+        if let Some(error) = other_schema(stream.field(), &self.field) {
             return Err(self.shards.name(error, part.shard));
         }
         let is_other = stream.field().data_type() != self.field.data_type();

@@ -11,6 +11,7 @@ use super::pandas::pandas_index;
 use super::ragged::PadKeywords;
 use super::report::Report;
 use super::selection::{Columns, ORDER};
+use super::sources::{Projection, note};
 use super::tensor::with_output;
 use crate::conversion::{Question, Subject};
 use crate::spec::Selection;
@@ -90,6 +91,7 @@ pub(super) fn explain(
             Subject::Type(field, crate::device::Device::CPU)
         }
     };
+    notes.extend(note(obj_or_schema, &Projection::of(&conversion))?);
     if let (Subject::Chunks(field, _) | Subject::Type(field, _), Selection::Whole(_) | Selection::Each(_)) =
         (&subject, &conversion.selection)
     {

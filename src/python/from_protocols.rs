@@ -10,7 +10,7 @@ use super::arrow_input::{self, ArrowInput};
 use super::exchange::memory;
 use super::input;
 use super::options::copy_mode;
-use super::sources::{self, Reads, no_protocol, remedy};
+use super::sources::{self, Projection, Reads, no_protocol, remedy};
 use super::stream::wrap;
 use super::{ArrayStream, Tensor, device};
 use crate::arrow::DeviceArray;
@@ -84,7 +84,7 @@ pub(super) fn from_arrow<'py>(
         Some(ArrowInput::Stream(stream)) => streamed(stream),
         None => {
             let Some(tensor) = input::import_dlpack(obj, asked, copy_mode(copy))? else {
-                let opened = sources::open(obj)?.ok_or_else(|| no_protocol(obj))?;
+                let opened = sources::open(obj, &Projection::all())?.ok_or_else(|| no_protocol(obj))?;
                 let tell = opened.teller();
                 check_stream(target, opened.unread().device).map_err(|error| tell(py, error))?;
                 opened.take_over();

@@ -12,7 +12,7 @@ use super::arrow_input::{Refuses, Unread, arrow_unless, unread};
 use super::detach::runner;
 use super::pandas::pandas_index;
 pub use super::schema::schema;
-use super::sources::{self, no_protocol};
+use super::sources::{self, Projection, no_protocol};
 use super::streamed::{Makes, Making, is_in_memory};
 use super::tensor_input::dlpack_to_convert;
 pub use super::tensor_input::import_dlpack;
@@ -178,10 +178,11 @@ impl InputChunks {
                 if let Some(tensor) = dlpack_to_convert(object, copy)? {
                     return Self::of_tensor(py, &tensor, conversion);
                 }
-                let opened = sources::open(object)?.ok_or_else(|| no_protocol(object))?;
+                let opened = sources::open(object, &Projection::of(conversion))?.ok_or_else(|| no_protocol(object))?;
                 let (index, tell) = (opened.index, opened.teller());
                 refuses(&opened.unread()).map_err(|error| tell(py, error))?;
-                let making = makes.map(|makes| makes(&opened.unread())).transpose().map_err(|error| tell(py, error))?;
+                let unread = opened.unread_stream();
+                let making = makes.map(|makes| makes(&unread)).transpose().map_err(|error| tell(py, error))?;
                 Ok(Self { index, ..Self::of_input(py, ArrowInput::Stream(opened.stream), making.as_ref())? })
             }
         }

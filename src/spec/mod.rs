@@ -4,6 +4,8 @@
 //! Requests that no data could satisfy fail here.
 
 mod column;
+#[cfg(feature = "python")]
+mod columns_read;
 mod conversion;
 mod fixed_shape_tensor;
 mod float8;

@@ -64,6 +64,17 @@ impl PathColumns {
         Ok(Some(Self { source: source.clone(), field: Arc::new(field), positions }))
     }
 
+    /// Returns columns of a struct type, as a struct type of these alone; `None` for any other type, and where a position is none of a column.
+    #[cfg(feature = "python")]
+    pub(crate) fn of_columns(source: &FieldRef, positions: impl IntoIterator<Item = usize>) -> Option<Self> {
+        let DataType::Struct(fields) = source.data_type() else { return None };
+        let column = |position: usize| Some((fields.get(position)?.clone(), vec![position]));
+        let columns = positions.into_iter().map(column).collect::<Option<Vec<_>>>()?;
+        let (columns, positions): (Vec<FieldRef>, Vec<Vec<usize>>) = columns.into_iter().unzip();
+        let field = Field::clone(source).with_data_type(DataType::Struct(columns.into()));
+        Some(Self { source: source.clone(), field: Arc::new(field), positions })
+    }
+
     /// Returns the type whose fields the paths name.
     pub(crate) fn source(&self) -> &FieldRef {
         &self.source

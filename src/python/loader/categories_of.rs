@@ -1,5 +1,6 @@
 //! The function `categories`: the values that columns of a source have.
 
+use arrow_schema::FieldRef;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
@@ -35,8 +36,8 @@ pub(super) fn categories<'py>(
     let single = columns.cast::<PyString>().ok();
     let columns = single.map_or_else(|| names(columns), |name| Ok(vec![name.extract::<String>()?]))?;
     let limit = limit.map_or(Ok(MOST_VALUES), |limit| count("limit", limit, 1))?;
-    let values =
-        read_whole(py, source, |field| DistinctValues::new(field, &columns, limit), |values, array| values.add(array))?;
+    let begin = |field: &FieldRef| DistinctValues::new(field, &columns, limit);
+    let values = read_whole(py, source, columns.clone(), begin, |values, array| values.add(array))?;
     let found = py.detach(|| values.finish())?;
     if let (Some(_), [(_, only)]) = (single, found.as_slice()) {
         return array(py, only.values());

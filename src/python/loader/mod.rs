@@ -29,7 +29,7 @@ pub(super) use exit::{close_all, forget_ended};
 pub use iterator::LoaderIterator;
 use keywords::random_seed;
 use progress::Progress;
-use sources::Sources;
+use sources::{FirstShard, Sources};
 
 use super::categories::CategoryKeywords;
 use super::counts::{self, count, word};
@@ -37,7 +37,7 @@ use super::device;
 use super::exchange::{Access, Arrays, memory, namespace};
 use super::options::{ElementKeywords, Legacy};
 use super::selection::Columns;
-use super::sources::{Known, name_of};
+use super::sources::{Known, Projection, name_of};
 use crate::cuda::allocate_from;
 use crate::error::Error;
 use crate::loader::{
@@ -179,14 +179,15 @@ impl Loader {
         load.shuffle = buffer.zip(next.seed).map(|(buffer, seed)| Shuffle { bytes, ..Shuffle::new(buffer, seed) });
         load.shuffle_shards = next.seed.filter(|_| self.shuffle_shards);
         let counted = self.sources.counted(py)?;
-        let shards = self.sources.shards(&counted);
-        let first = shards.first(&load, &next.place)?;
-        let opened = self.sources.open(py, first, &|unread| {
+        let first = self.sources.shards(&counted, &FirstShard::none()).first(&load, &next.place)?;
+        let projection = Projection::of(&self.conversion);
+        let opened = self.sources.open(py, first, &projection, &|unread| {
             self.terms_of(counted.clone(), unread.field, next.resumed.as_ref())?;
             Ok(Batches::check(unread.field, &self.conversion.clone().index(unread.index), &load)?)
         })?;
+        let shards = self.sources.shards(&counted, &FirstShard::of(&opened, &projection, &self.conversion)?);
         let conversion = self.conversion.clone().index(opened.index);
-        let mut terms = self.terms_of(counted, opened.stream.field(), next.resumed.as_ref())?;
+        let mut terms = self.terms_of(counted, opened.whole(), next.resumed.as_ref())?;
         // Of a source that tells its rows, these were compared.
         let had = next.resumed.as_ref().and_then(|resumed| resumed.source.rows).filter(|_| terms.source.rows.is_none());
         let tell = opened.teller();
@@ -229,9 +230,10 @@ impl Loader {
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
         let counted = self.sources.counted(py)?;
         match counted.rows {
-            Some(_) if self.sources.is_list() => {
-                Ok(self.sources.shards(&counted).rounds(&self.load, &self.progress.first_place())?)
-            }
+            Some(_) if self.sources.is_list() => Ok(self
+                .sources
+                .shards(&counted, &FirstShard::none())
+                .rounds(&self.load, &self.progress.first_place())?),
             Some(rows) => Ok(self.load.sharding.batches(rows)),
             None => {
                 Err(PyTypeError::new_err("the source does not tell how many rows it has, so the loader has no length"))

@@ -16,8 +16,8 @@ use crate::python::arrow_input::{self, ArrowInput, Refuses};
 use crate::python::capsule::call;
 use crate::python::pandas::pandas_index;
 use crate::python::sources::{
-    self, Known, MAX_DEPTH, Opened, Reads, counted, has_dunder, is_in_memory, is_read_again, is_read_by_method,
-    is_source, no_protocol, remedy, stream_of,
+    self, Known, MAX_DEPTH, Opened, Projection, Reads, counted, has_dunder, is_in_memory, is_read_again,
+    is_read_by_method, is_source, no_protocol, remedy, stream_of,
 };
 use crate::python::{Array, RecordBatch, Tensor};
 use crate::spec::{CopyMode, PandasIndex};
@@ -86,11 +86,11 @@ impl LoaderSource {
         Ok(Self { object: object.clone().unbind(), is_callable, turns: SourceTurns::default(), last: Mutex::default() })
     }
 
-    /// The stream of an epoch; unless it is one that `refuses` refuses: nothing of it is read then, but an item of an iterator.
+    /// The stream of an epoch, of the columns that are read of it; unless it is one that `refuses` refuses: nothing of it is read then, but an item of an iterator.
     ///
     /// # Errors
     /// What the callable, the dunder or the iterator raises; when the source can be read once, and was; what `refuses` says.
-    pub(super) fn open(&self, py: Python<'_>, refuses: Refuses<'_>) -> PyResult<Opened> {
+    pub(super) fn open(&self, py: Python<'_>, projection: &Projection, refuses: Refuses<'_>) -> PyResult<Opened> {
         let object = self.object.bind(py);
         if self.is_callable {
             let opened = call(object, (), None)?;
@@ -100,11 +100,11 @@ impl LoaderSource {
                 return Err(PyTypeError::new_err(text));
             }
             let _turn = self.turns.take(py)?;
-            return self.open_again(&opened, refuses);
+            return self.open_again(&opened, projection, refuses);
         }
         // Of two threads that open one iterator at once, each would take items of it.
         let turn = self.turns.take(py)?;
-        let (opened, again) = read_noting_loss(object, refuses)?;
+        let (opened, again) = read_noting_loss(object, projection, refuses)?;
         if !again {
             turn.spend();
         }
@@ -112,7 +112,7 @@ impl LoaderSource {
     }
 
     /// Opens what the callable gave, unless that is the reader that it gave before: there may be nothing left in it.
-    fn open_again(&self, object: &Bound<'_, PyAny>, refuses: Refuses<'_>) -> PyResult<Opened> {
+    fn open_again(&self, object: &Bound<'_, PyAny>, projection: &Projection, refuses: Refuses<'_>) -> PyResult<Opened> {
         let lock = || self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         // A connection is one object for all results, and has no result that was read already.
         let is_connection = !has_dunder(object)? && is_read_by_method(object)?;
@@ -123,7 +123,7 @@ impl LoaderSource {
             *lock() = last;
             return Err(read_already());
         }
-        let opened = read_noting_loss(object, refuses);
+        let opened = read_noting_loss(object, projection, refuses);
         *lock() = match &opened {
             _ if is_connection => None,
             Ok((Ok(_), true)) => None,
@@ -255,16 +255,25 @@ fn attribute<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Option<Bou
 /// # Errors
 /// What the object's attributes raise before anything of it is read. A signal's handler may raise at any attribute: those that are
 /// asked for afterwards must not hide that something was lost.
-fn read_noting_loss(object: &Bound<'_, PyAny>, refuses: Refuses<'_>) -> PyResult<(PyResult<Opened>, bool)> {
+fn read_noting_loss(
+    object: &Bound<'_, PyAny>,
+    projection: &Projection,
+    refuses: Refuses<'_>,
+) -> PyResult<(PyResult<Opened>, bool)> {
     // An iterator that fails has lost an item.
     let mut is_lost = !has_dunder(object)? && object.cast::<PyIterator>().is_ok();
-    let opened = read(object, refuses, &mut is_lost);
+    let opened = read(object, projection, refuses, &mut is_lost);
     let again = opened.as_ref().map_or(!is_lost, |opened| opened.again);
     Ok((opened, again))
 }
 
 /// Opens an object as a stream. Sets `is_lost` if a stream was taken that the object may not give again.
-fn read(object: &Bound<'_, PyAny>, refuses: Refuses<'_>, is_lost: &mut bool) -> PyResult<Opened> {
+fn read(
+    object: &Bound<'_, PyAny>,
+    projection: &Projection,
+    refuses: Refuses<'_>,
+    is_lost: &mut bool,
+) -> PyResult<Opened> {
     if let Ok(tensor) = object.cast_exact::<Tensor>() {
         let array = crate::column::to_arrow(tensor.get().tensor(), None, CopyMode::IfNeeded)?;
         return Ok(Opened::new(stream_of(array), PandasIndex::KeepNamed));
@@ -277,7 +286,7 @@ fn read(object: &Bound<'_, PyAny>, refuses: Refuses<'_>, is_lost: &mut bool) -> 
             (stream, again)
         }
         None => {
-            let opened = sources::open(object)?.ok_or_else(|| no_protocol(object))?;
+            let opened = sources::open(object, projection)?.ok_or_else(|| no_protocol(object))?;
             refuses(&opened.unread()).map_err(|error| opened.teller()(object.py(), error))?;
             opened.take_over();
             return Ok(opened);

@@ -3,20 +3,22 @@
 use std::ffi::CString;
 use std::sync::Arc;
 
+use arrow_schema::FieldRef;
 use pyo3::exceptions::{PyTypeError, PyUserWarning, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
 use super::source::LoaderSource;
-use crate::error::{Counted, Error, ErrorKind};
-use crate::loader::{Shards, SourceState};
+use crate::arrow::DeviceArrayStream;
+use crate::error::{Counted, Error, ErrorKind, Result};
+use crate::loader::{Shards, SourceState, other_schema};
 use crate::python::arrow_input::Refuses;
 use crate::python::attach::attached;
 use crate::python::counts::count;
 use crate::python::errors::{of_item, of_shard};
-use crate::python::sources::{Known, Opened, raised};
-use crate::spec::PandasIndex;
+use crate::python::sources::{Known, Opened, Projection, raised};
+use crate::spec::{Conversion, PandasIndex};
 
 /// One source, or shards.
 #[derive(Debug)]
@@ -31,6 +33,41 @@ struct Shard {
     source: LoaderSource,
     /// The rows that the caller told.
     told: Option<usize>,
+}
+
+/// What the shard that was opened first says of all others.
+#[derive(Clone, Debug)]
+pub(super) struct FirstShard {
+    /// The columns that are read of each shard: all, if all were read of the first one.
+    projection: Projection,
+    /// The type of all columns, where not all are read: those who read the shards do not see them.
+    whole: Option<FieldRef>,
+}
+
+impl FirstShard {
+    /// No shard was opened.
+    pub(super) fn none() -> Self {
+        Self { projection: Projection::all(), whole: None }
+    }
+
+    /// # Errors
+    /// For paths that lead to no field.
+    pub(super) fn of(opened: &Opened, projection: &Projection, conversion: &Conversion) -> Result<Self> {
+        let Some(whole) = &opened.whole else { return Ok(Self::none()) };
+        // Shards of which fields are named by path may differ in other columns.
+        let whole = conversion.paths(whole)?.is_none().then(|| whole.clone());
+        Ok(Self { projection: projection.clone(), whole })
+    }
+
+    /// The stream of another shard, with the columns that were read of the first one.
+    ///
+    /// # Errors
+    /// If the shards have other columns, whether they are read or not.
+    fn fitted(&self, opened: Opened) -> Result<DeviceArrayStream> {
+        let opened = opened.narrowed(&self.projection);
+        let other = self.whole.as_ref().and_then(|whole| other_schema(opened.whole(), whole));
+        other.map_or(Ok(opened.stream), Err)
+    }
 }
 
 impl Sources {
@@ -93,21 +130,27 @@ impl Sources {
     }
 
     /// The stream of a shard, as [`LoaderSource::open`].
-    pub(super) fn open(&self, py: Python<'_>, shard: usize, refuses: Refuses<'_>) -> PyResult<Opened> {
-        let opened = self.get(shard)?.source.open(py, refuses);
+    pub(super) fn open(
+        &self,
+        py: Python<'_>,
+        shard: usize,
+        projection: &Projection,
+        refuses: Refuses<'_>,
+    ) -> PyResult<Opened> {
+        let opened = self.get(shard)?.source.open(py, projection, refuses);
         opened.map_err(|error| if self.len() > 1 { of_shard(py, error, shard) } else { error })
     }
 
-    /// The shards of these [counts](Self::counted), which are opened on the threads that read them.
-    pub(super) fn shards(&self, counted: &SourceState) -> Shards {
+    /// The shards of these [counts](Self::counted), which have the schema of the first one. They are opened on the threads that read them.
+    pub(super) fn shards(&self, counted: &SourceState, first: &FirstShard) -> Shards {
         // One source is opened once, by iter(). The iteration does not hold it, so that a cycle through it can be collected.
         let Some(rows) = counted.shards.clone() else { return Shards::of_stream(None) };
-        let shards = self.shards.clone();
+        let (shards, first) = (self.shards.clone(), first.clone());
         Shards::new(rows, move |shard| {
             let open = |py: Python<'_>| {
                 let shard = shards.get(shard).ok_or_else(|| Error::internal("there is no such shard"))?;
-                let opened = shard.source.open(py, &|_| Ok(())).map_err(|error| raised(py, error))?;
-                Ok(opened.stream)
+                let opened = shard.source.open(py, &first.projection, &|_| Ok(()));
+                first.fitted(opened.map_err(|error| raised(py, error))?)
             };
             let gone = || Error::new(ErrorKind::Producer, "the interpreter is going down, and no shard can be opened");
             attached(open).unwrap_or_else(|| Err(gone()))
@@ -186,7 +229,7 @@ impl Sources {
         }
     }
 
-    pub(super) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+    pub(super) fn traverse(&self, visit: &PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
         // An iteration that has the shards too would lose them to the collector, which does not see it.
         if Arc::strong_count(&self.shards) == 1 {
             self.shards.iter().try_for_each(|shard| shard.source.traverse(visit))?;

@@ -1,5 +1,6 @@
 //! The function `statistics`: numbers that the columns of a source have, as fills of nulls.
 
+use arrow_schema::FieldRef;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
@@ -54,8 +55,9 @@ pub(super) fn statistics<'py>(
     };
     let columns = columns.iter().map(column).collect::<PyResult<Vec<_>>>()?;
     let limit = limit.map_or(Ok(MOST_VALUES), |limit| count("limit", limit, 1))?;
-    let statistics =
-        read_whole(py, source, |field| Statistics::new(field, &columns, limit), |seen, array| seen.add(array))?;
+    let names = columns.iter().map(|(name, _)| name.clone());
+    let begin = |field: &FieldRef| Statistics::new(field, &columns, limit);
+    let statistics = read_whole(py, source, names, begin, |seen, array| seen.add(array))?;
     let found = py.detach(|| statistics.finish())?;
     let dict = PyDict::new(py);
     for (name, value) in found {

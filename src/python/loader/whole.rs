@@ -6,36 +6,46 @@ use pyo3::prelude::*;
 use super::sources::Sources;
 use crate::arrow::{DeviceArray, difference};
 use crate::error::{Error, Result};
+use crate::python::sources::Projection;
+use crate::spec::Conversion;
 use crate::stream_order::Interrupts;
 
-/// Returns what `begin` makes of the type, after `add` was called with each array of the source, or of the shards in their order.
+/// Returns what `begin` makes of the type of the columns that are read, after `add` was called with each array of the source, or of the shards in their order.
 ///
 /// # Errors
 /// Those of `begin`, before a stream is consumed, of `add`, and of reading; if shards have other types than the first.
 pub(super) fn read_whole<T: Send>(
     py: Python<'_>,
     source: &Bound<'_, PyAny>,
+    columns: impl IntoIterator<Item = String>,
     begin: impl Fn(&FieldRef) -> Result<T> + Sync,
     add: impl Fn(&mut T, &DeviceArray) -> Result<()> + Sync,
 ) -> PyResult<T> {
     let sources = Sources::of_one_or_shards(py, source)?;
+    let mut projection = Projection::of(&Conversion::default().columns(columns));
     let mut read: Option<(FieldRef, T)> = None;
     for shard in 0..sources.len() {
-        let opened = sources.open(py, shard, &|unread| {
+        let opened = sources.open(py, shard, &projection, &|unread| {
             // A wrong name must not consume a stream.
             Ok(begin(unread.field).map(drop)?)
         })?;
         opened.take_over();
-        let mut stream = opened.stream;
         let name = |error: Error| if sources.len() > 1 { error.in_shard(shard) } else { error };
-        let (field, mut whole) = match read.take() {
-            None => (stream.field().clone(), begin(stream.field())?),
-            Some(read) => read,
+        let (field, mut whole, opened) = match read.take() {
+            None => {
+                // Positions are those of the first shard.
+                if opened.whole.is_none() {
+                    projection = Projection::all();
+                }
+                (opened.whole().clone(), begin(opened.stream.field())?, opened)
+            }
+            Some((field, whole)) => (field, whole, opened.narrowed(&projection)),
         };
-        if let Some((found, first)) = difference(stream.field(), &field) {
+        if let Some((found, first)) = difference(opened.whole(), &field) {
             let error = Error::argument(format!("the shard has {found}, and the first one {first}"));
             return Err(name(error.remedy_is("give all shards one schema")).into());
         }
+        let mut stream = opened.stream;
         let added = py.detach(|| -> Result<()> {
             let mut interrupts = Interrupts::new();
             for array in &mut stream {

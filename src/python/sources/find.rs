@@ -3,11 +3,13 @@
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
+use super::asked::{Asked, fitted};
 use super::datasets;
-use super::forms::{MAX_DEPTH, form, is_never};
+use super::forms::{Form, MAX_DEPTH, form, is_never};
 use super::items::{self, Found};
 use super::offers::{expected, is_dataset, name_of};
 use super::opened::{Opened, stream_of, stream_of_none};
+use super::projection::Projection;
 use super::remedies::{Reads, remedy};
 use crate::python::Tensor;
 use crate::python::arrow_input::{ArrowInput, arrow};
@@ -16,13 +18,14 @@ use crate::python::errors::item_taken;
 use crate::python::pandas::pandas_index;
 use crate::spec::{CopyMode, PandasIndex};
 
-/// Opens a source as a stream; `None` for an object that is none. Takes the first item of an iterator, whose type is that of all.
+/// Opens a source as a stream of the columns that are read of it; `None` for an object that is none. A source that can leave out the
+/// others is asked to; of any other one all columns come. Takes the first item of an iterator, whose type is that of all.
 ///
 /// # Errors
 /// What the object's methods or its iterator raise; `TypeError` where the parts are no Arrow data, `ValueError` where there are
 /// none, or none any more.
-pub(in crate::python) fn open(object: &Bound<'_, PyAny>) -> PyResult<Option<Opened>> {
-    match find(object, 0)? {
+pub(in crate::python) fn open(object: &Bound<'_, PyAny>, projection: &Projection) -> PyResult<Option<Opened>> {
+    match find(object, 0, projection)? {
         Found::Nothing => Ok(None),
         Found::Stream(opened) => Ok(Some(opened)),
         Found::Empty => Err(PyValueError::new_err(format!(
@@ -38,15 +41,30 @@ pub(in crate::python) fn open(object: &Bound<'_, PyAny>) -> PyResult<Option<Open
 }
 
 /// Finds the stream of an object that has no Arrow dunder.
-fn find(object: &Bound<'_, PyAny>, depth: usize) -> PyResult<Found> {
+fn find(object: &Bound<'_, PyAny>, depth: usize, projection: &Projection) -> PyResult<Found> {
     if depth > MAX_DEPTH || is_never(object)? {
         return Ok(Found::Nothing);
     }
     if is_dataset(object)? {
         return find_in_dataset(object);
     }
-    let Some((form, method)) = form(object)? else { return items::find(object, depth, part) };
-    let parts = call(&method, (), None)?;
+    let Some((form, method)) = form(object)? else { return items::find(object, depth, projection, part) };
+    if let Some(asked) = Asked::of(object, (form, &method), projection)? {
+        let found = found_in(object, depth, form, &asked.parts(object, (form, &method))?)?;
+        match found {
+            Found::Stream(opened) => {
+                if let Some(opened) = fitted(opened, &asked) {
+                    return Ok(Found::Stream(opened));
+                }
+            }
+            other => return Ok(other),
+        }
+    }
+    found_in(object, depth, form, &call(&method, (), None)?)
+}
+
+/// Finds the stream of what a method of an object returned.
+fn found_in(object: &Bound<'_, PyAny>, depth: usize, form: &Form, parts: &Bound<'_, PyAny>) -> PyResult<Found> {
     if parts.is_none() {
         return Err(PyValueError::new_err(format!(
             "{}() of the {} returned None: its result can be read once, and was; pass a callable that runs the query",
@@ -54,7 +72,7 @@ fn find(object: &Bound<'_, PyAny>, depth: usize) -> PyResult<Found> {
             name_of(object),
         )));
     }
-    match part(&parts, depth)? {
+    match part(parts, depth, &Projection::all())? {
         Found::Stream(opened) => Ok(Found::Stream(Opened { again: form.again, is_item_taken: false, ..opened })),
         Found::Empty => Ok(form
             .schema(object)?
@@ -63,7 +81,7 @@ fn find(object: &Bound<'_, PyAny>, depth: usize) -> PyResult<Found> {
             "{}() of the {} must return Arrow data, and returned {}",
             form.method,
             name_of(object),
-            name_of(&parts)
+            name_of(parts)
         ))),
         Found::Other { item, .. } => Err(PyTypeError::new_err(format!(
             "{}() of the {} must return batches of Arrow data, and the first one is {item}",
@@ -74,7 +92,7 @@ fn find(object: &Bound<'_, PyAny>, depth: usize) -> PyResult<Found> {
 }
 
 /// The stream of a part of a source: of Arrow data, or of a source in it.
-fn part(object: &Bound<'_, PyAny>, depth: usize) -> PyResult<Found> {
+fn part(object: &Bound<'_, PyAny>, depth: usize, projection: &Projection) -> PyResult<Found> {
     if let Ok(tensor) = object.cast_exact::<Tensor>() {
         let array = crate::column::to_arrow(tensor.get().tensor(), None, CopyMode::IfNeeded)?;
         return Ok(Found::Stream(Opened::new(stream_of(array), PandasIndex::KeepNamed)));
@@ -82,7 +100,7 @@ fn part(object: &Bound<'_, PyAny>, depth: usize) -> PyResult<Found> {
     let stream = match arrow(object)? {
         Some(ArrowInput::Array(array)) => stream_of(array),
         Some(ArrowInput::Stream(stream)) => stream,
-        None => return find(object, depth + 1),
+        None => return find(object, depth + 1, projection),
     };
     let index = pandas_index(object, stream.field())?;
     Ok(Found::Stream(Opened::new(stream, index)))
@@ -90,7 +108,7 @@ fn part(object: &Bound<'_, PyAny>, depth: usize) -> PyResult<Found> {
 
 /// Finds the stream of a data set.
 fn find_in_dataset(object: &Bound<'_, PyAny>) -> PyResult<Found> {
-    match items::find(&datasets::parts(object)?, 0, part)? {
+    match items::find(&datasets::parts(object)?, 0, &Projection::all(), part)? {
         Found::Stream(opened) => Ok(Found::Stream(Opened { again: true, is_item_taken: false, ..opened })),
         Found::Empty => Ok(datasets::schema(object)?
             .map_or(Found::Empty, |field| Found::Stream(Opened::new(stream_of_none(field), PandasIndex::KeepNamed)))),

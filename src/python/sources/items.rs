@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 use super::forms::is_read_again;
 use super::offers::name_of;
 use super::opened::Opened;
+use super::projection::Projection;
 use crate::arrow::{DeviceArray, DeviceArrayStream, difference};
 use crate::convert::request_field;
 use crate::error::{Error, ErrorKind, Result};
@@ -38,8 +39,8 @@ pub(super) enum Found {
     Stream(Opened),
 }
 
-/// Finds the stream of an item, which is a source at this depth.
-pub(super) type OpenItem = fn(&Bound<'_, PyAny>, usize) -> PyResult<Found>;
+/// Finds the stream of an item, which is a source at this depth, and of which these columns are read.
+pub(super) type OpenItem = fn(&Bound<'_, PyAny>, usize, &Projection) -> PyResult<Found>;
 
 /// The items of an iterator that are not read yet.
 struct Items {
@@ -48,6 +49,10 @@ struct Items {
     /// `next` of Python.
     next: Py<PyAny>,
     field: FieldRef,
+    /// The type of all columns of the first item.
+    whole: FieldRef,
+    /// The columns that are read of each item: all, if all were read of the first one.
+    projection: Projection,
     /// What is left of the last item that was taken.
     current: DeviceArrayStream,
     /// How many items were taken.
@@ -61,7 +66,12 @@ struct Items {
 }
 
 /// Finds the stream of an iterable, each item of which `part` opens.
-pub(super) fn find(object: &Bound<'_, PyAny>, depth: usize, part: OpenItem) -> PyResult<Found> {
+pub(super) fn find(
+    object: &Bound<'_, PyAny>,
+    depth: usize,
+    projection: &Projection,
+    part: OpenItem,
+) -> PyResult<Found> {
     let py = object.py();
     if !object.get_type().hasattr(intern!(py, "__iter__"))? {
         return Ok(Found::Nothing);
@@ -74,7 +84,7 @@ pub(super) fn find(object: &Bound<'_, PyAny>, depth: usize, part: OpenItem) -> P
     let next = builtins.getattr(intern!(py, "next"))?;
     let is_own = iterator.is(object);
     let Some(first) = take(&next, &iterator)? else { return Ok(Found::Empty) };
-    let found = without_index(first.clone()).and_then(|item| part(&item, depth));
+    let found = without_index(first.clone()).and_then(|item| part(&item, depth, projection));
     let found = found.map_err(|error| if is_own { item_taken(py, error) } else { error });
     let opened = match found? {
         Found::Stream(opened) => opened,
@@ -86,6 +96,8 @@ pub(super) fn find(object: &Bound<'_, PyAny>, depth: usize, part: OpenItem) -> P
         iterator: Some(iterator.unbind()),
         next: next.unbind(),
         field: field.clone(),
+        whole: opened.whole().clone(),
+        projection: if opened.whole.is_some() { projection.clone() } else { Projection::all() },
         current: opened.stream,
         taken: 1,
         is_other: false,
@@ -95,7 +107,14 @@ pub(super) fn find(object: &Bound<'_, PyAny>, depth: usize, part: OpenItem) -> P
     };
     let stream = DeviceArrayStream::new(field, device_type, items);
     let again = is_read_again(object)?;
-    Ok(Found::Stream(Opened { stream, index: opened.index, again, is_item_taken: is_own, is_closed }))
+    Ok(Found::Stream(Opened {
+        stream,
+        whole: opened.whole,
+        index: opened.index,
+        again,
+        is_item_taken: is_own,
+        is_closed,
+    }))
 }
 
 /// The next item; `None` at the end.
@@ -132,11 +151,13 @@ impl Items {
             return item.map(|_| false);
         };
         self.taken = self.taken.saturating_add(1);
-        let Found::Stream(opened) = (self.part)(&without_index(item.clone())?, self.depth)? else {
+        let Found::Stream(opened) = (self.part)(&without_index(item.clone())?, self.depth, &self.projection)? else {
             let (number, name) = (self.taken, name_of(&item));
             return Err(PyTypeError::new_err(format!("item {number} of the iterator is no Arrow data but {name}")));
         };
-        self.check(opened.stream.field())?;
+        // An item that cannot leave out columns comes among others that can.
+        let opened = opened.narrowed(&self.projection);
+        self.check(opened.whole())?;
         self.is_other = opened.stream.field().data_type() != self.field.data_type();
         self.current = opened.stream;
         Ok(true)
@@ -144,7 +165,7 @@ impl Items {
 
     /// Refuses an item of other columns than the first one.
     fn check(&self, field: &FieldRef) -> Result<()> {
-        let Some((found, first)) = difference(field, &self.field) else { return Ok(()) };
+        let Some((found, first)) = difference(field, &self.whole) else { return Ok(()) };
         let reason = format!("item {} of the iterator has {found}, and the first one {first}", self.taken);
         Err(Error::argument(reason).remedy_is("give all items one schema"))
     }

@@ -59,7 +59,7 @@ fn at(object: &Bound<'_, PyAny>, depth: usize) -> PyResult<Option<Known>> {
 }
 
 /// Of an object that is read by a method, or iterated over.
-fn of_source(object: &Bound<'_, PyAny>) -> PyResult<Option<Known>> {
+pub(super) fn of_source(object: &Bound<'_, PyAny>) -> PyResult<Option<Known>> {
     let Some((form, _)) = form(object)? else { return Ok(None) };
     if let Some(field) = form.schema(object)? {
         return Ok(Some(Known::Type(field)));

@@ -6,17 +6,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use arrow_schema::FieldRef;
 use pyo3::prelude::*;
 
+use super::projection::Projection;
 use crate::arrow::{DeviceArray, DeviceArrayStream};
 use crate::device::Device;
 use crate::ffi::dlpack::DLDeviceType;
 use crate::python::arrow_input::Unread;
 use crate::python::errors::item_taken;
-use crate::spec::PandasIndex;
+use crate::spec::{PandasIndex, PathColumns};
 
 /// A source as a stream.
 #[derive(Debug)]
 pub(in crate::python) struct Opened {
     pub(in crate::python) stream: DeviceArrayStream,
+    /// The type of all columns of the source, where the stream has some of them alone.
+    pub(in crate::python) whole: Option<FieldRef>,
     /// Which index columns of pandas are among all columns.
     pub(in crate::python) index: PandasIndex,
     /// Whether the object can be opened again, and gives the same rows then.
@@ -30,13 +33,33 @@ pub(in crate::python) struct Opened {
 impl Opened {
     /// A stream whose source can be opened again.
     pub(in crate::python) fn new(stream: DeviceArrayStream, index: PandasIndex) -> Self {
-        Self { stream, index, again: true, is_item_taken: false, is_closed: Arc::default() }
+        Self { stream, whole: None, index, again: true, is_item_taken: false, is_closed: Arc::default() }
+    }
+
+    /// The type of all columns of the source.
+    pub(in crate::python) fn whole(&self) -> &FieldRef {
+        self.whole.as_ref().unwrap_or(self.stream.field())
+    }
+
+    /// What is known of the source before it is read on.
+    pub(in crate::python) fn unread(&self) -> Unread<'_> {
+        Unread { field: self.whole(), ..self.unread_stream() }
     }
 
     /// What is known of the stream before it is read on.
-    pub(in crate::python) fn unread(&self) -> Unread<'_> {
+    pub(in crate::python) fn unread_stream(&self) -> Unread<'_> {
         let device = Some(Device::new(self.stream.device_type(), 0));
         Unread { field: self.stream.field(), index: self.index, device }
+    }
+
+    /// The source with these columns alone, if it has not left out the others itself.
+    pub(in crate::python) fn narrowed(self, projection: &Projection) -> Self {
+        if self.whole.is_some() {
+            return self;
+        }
+        let whole = self.stream.field().clone();
+        let Some(columns) = projection.columns(&whole) else { return self };
+        Self { stream: columns_of(self.stream, columns), whole: Some(whole), ..self }
     }
 
     /// Has an iterator of the caller's closed with the stream, as nobody else reads it on.
@@ -49,6 +72,12 @@ impl Opened {
         let is_item_taken = self.is_item_taken;
         move |py, error| if is_item_taken { item_taken(py, error) } else { error }
     }
+}
+
+/// The stream of some columns of another one.
+pub(super) fn columns_of(stream: DeviceArrayStream, columns: PathColumns) -> DeviceArrayStream {
+    let (field, device_type) = (columns.field().clone(), stream.device_type());
+    DeviceArrayStream::new(field, device_type, stream.map(move |array| array?.at_paths(&columns)))
 }
 
 /// The stream of one array.
