@@ -84,7 +84,7 @@ pub(super) fn explain(
     let mut conversion = conversion.select(selection).memory_order(order.unwrap_or_default());
     conversion.device = device.map(device::extract).transpose()?;
     let mut notes = Vec::new();
-    let subject = match Explainable::read(obj_or_schema)? {
+    let subject = match Explainable::read(obj_or_schema, &conversion)? {
         Explainable::Of(subject) => subject,
         Explainable::Query(field) => {
             notes.push(RUN.to_owned());

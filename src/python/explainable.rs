@@ -14,7 +14,7 @@ use super::sources::{self, Known, no_protocol};
 use super::{ArrayStream, Tensor, device, tensor_input};
 use crate::conversion::Subject;
 use crate::device::Device;
-use crate::spec::CopyMode;
+use crate::spec::{Conversion, CopyMode};
 
 /// What can be explained.
 pub(super) enum Explainable {
@@ -29,12 +29,12 @@ impl Explainable {
     ///
     /// # Errors
     /// `TypeError` for an object that speaks no protocol, or would be consumed; what its dunders raise.
-    pub(super) fn read(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+    pub(super) fn read(object: &Bound<'_, PyAny>, conversion: &Conversion) -> PyResult<Self> {
         let is_tensor = object.is_exact_instance_of::<Tensor>();
         if !is_tensor && let Some(array) = arrow_input::array(object)? {
             return Ok(Self::Of(Subject::Chunks(array.field().clone(), vec![array])));
         }
-        if !is_tensor && let Some(found) = Self::of_stream(object)? {
+        if !is_tensor && let Some(found) = Self::of_stream(object, conversion)? {
             return Ok(found);
         }
         match tensor_input::dlpack_as_it_is(object, None, CopyMode::IfNeeded)? {
@@ -43,7 +43,7 @@ impl Explainable {
                 "explain cannot look at an iterator: its type is that of its first item, and to read that takes it from the iterator; pass \
                  that item, or its schema",
             )),
-            None if are_at_hand(object)? => Self::of_chunks(object),
+            None if are_at_hand(object)? => Self::of_chunks(object, conversion),
             None => match sources::columns(object)? {
                 Some(Known::Type(field)) => Ok(Self::Of(Subject::Type(field, Device::CPU))),
                 _ if sources::is_source(object)? => Err(PyTypeError::new_err(format!(
@@ -56,12 +56,12 @@ impl Explainable {
     }
 
     /// What the streams of an object would hold, or its schema alone; `None` for an object with neither.
-    fn of_stream(object: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
+    fn of_stream(object: &Bound<'_, PyAny>, conversion: &Conversion) -> PyResult<Option<Self>> {
         let is_stream = has(object, "__arrow_c_stream__")? || has(object, "__arrow_c_device_stream__")?;
         // What has a length can be asked for a stream again and again; a reader has none.
         let again = is_stream && has(object, "__len__")? && !object.is_exact_instance_of::<ArrayStream>();
         if again && !is_query(object)? {
-            return Self::of_chunks(object).map(Some);
+            return Self::of_chunks(object, conversion).map(Some);
         }
         if let Some(field) = schema_of_query(object)? {
             return Ok(Some(Self::Of(Subject::Type(field, stream_device(object)?))));
@@ -77,8 +77,9 @@ impl Explainable {
         Ok(None)
     }
 
-    fn of_chunks(object: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let chunks = InputChunks::read(object, CopyMode::IfNeeded)?;
+    /// Of data that is read as for this conversion.
+    fn of_chunks(object: &Bound<'_, PyAny>, conversion: &Conversion) -> PyResult<Self> {
+        let chunks = InputChunks::read_columns(object, conversion, &|_| Ok(()), None)?;
         let (field, device) = (chunks.field().clone(), chunks.device());
         if chunks.arrays.len() != 1 && chunks.arrays.iter().any(|array| !array.device().is_cpu()) {
             return Ok(Self::Of(Subject::Type(field, device)));

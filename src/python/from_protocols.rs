@@ -84,7 +84,7 @@ pub(super) fn from_arrow<'py>(
         Some(ArrowInput::Stream(stream)) => streamed(stream),
         None => {
             let Some(tensor) = input::import_dlpack(obj, asked, copy_mode(copy))? else {
-                let opened = sources::open(obj, &Projection::all())?.ok_or_else(|| no_protocol(obj))?;
+                let opened = sources::open(obj, &Projection::All)?.ok_or_else(|| no_protocol(obj))?;
                 let tell = opened.teller();
                 check_stream(target, opened.unread().device).map_err(|error| tell(py, error))?;
                 opened.take_over();

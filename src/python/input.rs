@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use smallvec::{SmallVec, smallvec};
 
 pub use super::arrow_input::{ArrowInput, arrow};
-use super::arrow_input::{Refuses, Unread, arrow_unless, unread};
+use super::arrow_input::{Refuses, Unread, unread};
 use super::detach::runner;
 use super::pandas::pandas_index;
 pub use super::schema::schema;
@@ -144,7 +144,8 @@ impl InputChunks {
         Ok(Self { stream_field: Some(field), arrays, ..self })
     }
 
-    fn read_columns(
+    /// As [`InputChunks::read_by`], of the columns of the source, not those that the conversion reads of them by path.
+    pub(super) fn read_columns(
         object: &Bound<'_, PyAny>,
         conversion: &Conversion,
         refuses: Refuses<'_>,
@@ -160,8 +161,11 @@ impl InputChunks {
             let making = makes.map(|makes| makes(&unread)).transpose()?;
             return stream.get().read_by(py, |stream| Self::of_stream(py, stream, making.as_ref()));
         }
-        match arrow_unless(object, refuses)? {
-            Some(input) => {
+        let projection = Projection::of(conversion);
+        let selected = sources::relation(object, &projection)?;
+        let object = selected.as_ref().unwrap_or(object);
+        match sources::exported(object, &projection, refuses, &mut false)? {
+            Some((input, _)) => {
                 let index = pandas_index(object, input.field())?;
                 let making = match (&input, makes) {
                     (ArrowInput::Stream(stream), Some(makes)) if !is_in_memory(object)? => {
@@ -178,7 +182,7 @@ impl InputChunks {
                 if let Some(tensor) = dlpack_to_convert(object, copy)? {
                     return Self::of_tensor(py, &tensor, conversion);
                 }
-                let opened = sources::open(object, &Projection::of(conversion))?.ok_or_else(|| no_protocol(object))?;
+                let opened = sources::open(object, &projection)?.ok_or_else(|| no_protocol(object))?;
                 let (index, tell) = (opened.index, opened.teller());
                 refuses(&opened.unread()).map_err(|error| tell(py, error))?;
                 let unread = opened.unread_stream();

@@ -4,7 +4,7 @@
 //! Requests that no data could satisfy fail here.
 
 mod column;
-#[cfg(feature = "python")]
+#[cfg(any(test, feature = "python"))]
 mod columns_read;
 mod conversion;
 mod fixed_shape_tensor;

@@ -90,7 +90,7 @@ impl LoaderSource {
     ///
     /// # Errors
     /// What the callable, the dunder or the iterator raises; when the source can be read once, and was; what `refuses` says.
-    pub(super) fn open(&self, py: Python<'_>, projection: &Projection, refuses: Refuses<'_>) -> PyResult<Opened> {
+    pub(super) fn open(&self, py: Python<'_>, projection: &Projection<'_>, refuses: Refuses<'_>) -> PyResult<Opened> {
         let object = self.object.bind(py);
         if self.is_callable {
             let opened = call(object, (), None)?;
@@ -112,7 +112,12 @@ impl LoaderSource {
     }
 
     /// Opens what the callable gave, unless that is the reader that it gave before: there may be nothing left in it.
-    fn open_again(&self, object: &Bound<'_, PyAny>, projection: &Projection, refuses: Refuses<'_>) -> PyResult<Opened> {
+    fn open_again(
+        &self,
+        object: &Bound<'_, PyAny>,
+        projection: &Projection<'_>,
+        refuses: Refuses<'_>,
+    ) -> PyResult<Opened> {
         let lock = || self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         // A connection is one object for all results, and has no result that was read already.
         let is_connection = !has_dunder(object)? && is_read_by_method(object)?;
@@ -257,7 +262,7 @@ fn attribute<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Option<Bou
 /// asked for afterwards must not hide that something was lost.
 fn read_noting_loss(
     object: &Bound<'_, PyAny>,
-    projection: &Projection,
+    projection: &Projection<'_>,
     refuses: Refuses<'_>,
 ) -> PyResult<(PyResult<Opened>, bool)> {
     // An iterator that fails has lost an item.
@@ -270,7 +275,7 @@ fn read_noting_loss(
 /// Opens an object as a stream. Sets `is_lost` if a stream was taken that the object may not give again.
 fn read(
     object: &Bound<'_, PyAny>,
-    projection: &Projection,
+    projection: &Projection<'_>,
     refuses: Refuses<'_>,
     is_lost: &mut bool,
 ) -> PyResult<Opened> {
@@ -278,12 +283,12 @@ fn read(
         let array = crate::column::to_arrow(tensor.get().tensor(), None, CopyMode::IfNeeded)?;
         return Ok(Opened::new(stream_of(array), PandasIndex::KeepNamed));
     }
-    let (stream, again) = match arrow_input::arrow_noting_loss(object, refuses, is_lost)? {
-        Some(ArrowInput::Array(array)) => (stream_of(array), true),
-        Some(ArrowInput::Stream(stream)) => {
+    let (stream, again, is_part) = match sources::exported(object, projection, refuses, is_lost)? {
+        Some((ArrowInput::Array(array), is_part)) => (stream_of(array), true, is_part),
+        Some((ArrowInput::Stream(stream), is_part)) => {
             let again = is_read_again(object)?;
             *is_lost = !again;
-            (stream, again)
+            (stream, again, is_part)
         }
         None => {
             let opened = sources::open(object, projection)?.ok_or_else(|| no_protocol(object))?;
@@ -293,5 +298,5 @@ fn read(
         }
     };
     let index = pandas_index(object, stream.field())?;
-    Ok(Opened { again, ..Opened::new(stream, index) })
+    Ok(Opened { again, ..Opened::of_frame(stream, index, is_part) })
 }

@@ -39,7 +39,7 @@ struct Shard {
 #[derive(Clone, Debug)]
 pub(super) struct FirstShard {
     /// The columns that are read of each shard: all, if all were read of the first one.
-    projection: Projection,
+    projection: Projection<'static>,
     /// The type of all columns, where not all are read: those who read the shards do not see them.
     whole: Option<FieldRef>,
 }
@@ -47,16 +47,16 @@ pub(super) struct FirstShard {
 impl FirstShard {
     /// No shard was opened.
     pub(super) fn none() -> Self {
-        Self { projection: Projection::all(), whole: None }
+        Self { projection: Projection::All, whole: None }
     }
 
     /// # Errors
     /// For paths that lead to no field.
-    pub(super) fn of(opened: &Opened, projection: &Projection, conversion: &Conversion) -> Result<Self> {
+    pub(super) fn of(opened: &Opened, projection: &Projection<'_>, conversion: &Conversion) -> Result<Self> {
         let Some(whole) = &opened.whole else { return Ok(Self::none()) };
         // Shards of which fields are named by path may differ in other columns.
         let whole = conversion.paths(whole)?.is_none().then(|| whole.clone());
-        Ok(Self { projection: projection.clone(), whole })
+        Ok(Self { projection: projection.shared(), whole })
     }
 
     /// The stream of another shard, with the columns that were read of the first one.
@@ -134,7 +134,7 @@ impl Sources {
         &self,
         py: Python<'_>,
         shard: usize,
-        projection: &Projection,
+        projection: &Projection<'_>,
         refuses: Refuses<'_>,
     ) -> PyResult<Opened> {
         let opened = self.get(shard)?.source.open(py, projection, refuses);

@@ -22,7 +22,8 @@ pub(super) fn read_whole<T: Send>(
     add: impl Fn(&mut T, &DeviceArray) -> Result<()> + Sync,
 ) -> PyResult<T> {
     let sources = Sources::of_one_or_shards(py, source)?;
-    let mut projection = Projection::of(&Conversion::default().columns(columns));
+    let conversion = Conversion::default().columns(columns);
+    let mut projection = Projection::of(&conversion);
     let mut read: Option<(FieldRef, T)> = None;
     for shard in 0..sources.len() {
         let opened = sources.open(py, shard, &projection, &|unread| {
@@ -35,7 +36,7 @@ pub(super) fn read_whole<T: Send>(
             None => {
                 // Positions are those of the first shard.
                 if opened.whole.is_none() {
-                    projection = Projection::all();
+                    projection = Projection::All;
                 }
                 (opened.whole().clone(), begin(opened.stream.field())?, opened)
             }

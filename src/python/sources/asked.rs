@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::forms::{Form, form, is_never};
+use super::frames;
 use super::known::{Known, of_source};
 use super::offers::{has_dunder, is_dataset, name_of};
 use super::opened::{Opened, columns_of};
@@ -42,7 +43,7 @@ impl Asked {
     pub(super) fn of(
         object: &Bound<'_, PyAny>,
         (form, method): (&Form, &Bound<'_, PyAny>),
-        projection: &Projection,
+        projection: &Projection<'_>,
     ) -> PyResult<Option<Self>> {
         if projection.is_all() || !form.again {
             return Ok(None);
@@ -101,8 +102,11 @@ pub(super) fn fitted(opened: Opened, asked: &Asked) -> Option<Opened> {
 ///
 /// # Errors
 /// As [`Asked::of`].
-pub(in crate::python) fn note(object: &Bound<'_, PyAny>, projection: &Projection) -> PyResult<Option<String>> {
-    if projection.is_all() || has_dunder(object)? || is_never(object)? || is_dataset(object)? {
+pub(in crate::python) fn note(object: &Bound<'_, PyAny>, projection: &Projection<'_>) -> PyResult<Option<String>> {
+    if has_dunder(object)? {
+        return frames::note(object, projection);
+    }
+    if projection.is_all() || is_never(object)? || is_dataset(object)? {
         return Ok(None);
     }
     let Some((form, method)) = form(object)? else { return Ok(None) };

@@ -6,13 +6,14 @@ use pyo3::prelude::*;
 use super::asked::{Asked, fitted};
 use super::datasets;
 use super::forms::{Form, MAX_DEPTH, form, is_never};
+use super::frames::exported;
 use super::items::{self, Found};
 use super::offers::{expected, is_dataset, name_of};
 use super::opened::{Opened, stream_of, stream_of_none};
 use super::projection::Projection;
 use super::remedies::{Reads, remedy};
 use crate::python::Tensor;
-use crate::python::arrow_input::{ArrowInput, arrow};
+use crate::python::arrow_input::ArrowInput;
 use crate::python::capsule::call;
 use crate::python::errors::item_taken;
 use crate::python::pandas::pandas_index;
@@ -24,7 +25,7 @@ use crate::spec::{CopyMode, PandasIndex};
 /// # Errors
 /// What the object's methods or its iterator raise; `TypeError` where the parts are no Arrow data, `ValueError` where there are
 /// none, or none any more.
-pub(in crate::python) fn open(object: &Bound<'_, PyAny>, projection: &Projection) -> PyResult<Option<Opened>> {
+pub(in crate::python) fn open(object: &Bound<'_, PyAny>, projection: &Projection<'_>) -> PyResult<Option<Opened>> {
     match find(object, 0, projection)? {
         Found::Nothing => Ok(None),
         Found::Stream(opened) => Ok(Some(opened)),
@@ -41,7 +42,7 @@ pub(in crate::python) fn open(object: &Bound<'_, PyAny>, projection: &Projection
 }
 
 /// Finds the stream of an object that has no Arrow dunder.
-fn find(object: &Bound<'_, PyAny>, depth: usize, projection: &Projection) -> PyResult<Found> {
+fn find(object: &Bound<'_, PyAny>, depth: usize, projection: &Projection<'_>) -> PyResult<Found> {
     if depth > MAX_DEPTH || is_never(object)? {
         return Ok(Found::Nothing);
     }
@@ -72,7 +73,7 @@ fn found_in(object: &Bound<'_, PyAny>, depth: usize, form: &Form, parts: &Bound<
             name_of(object),
         )));
     }
-    match part(parts, depth, &Projection::all())? {
+    match part(parts, depth, &Projection::All)? {
         Found::Stream(opened) => Ok(Found::Stream(Opened { again: form.again, is_item_taken: false, ..opened })),
         Found::Empty => Ok(form
             .schema(object)?
@@ -92,23 +93,23 @@ fn found_in(object: &Bound<'_, PyAny>, depth: usize, form: &Form, parts: &Bound<
 }
 
 /// The stream of a part of a source: of Arrow data, or of a source in it.
-fn part(object: &Bound<'_, PyAny>, depth: usize, projection: &Projection) -> PyResult<Found> {
+fn part(object: &Bound<'_, PyAny>, depth: usize, projection: &Projection<'_>) -> PyResult<Found> {
     if let Ok(tensor) = object.cast_exact::<Tensor>() {
         let array = crate::column::to_arrow(tensor.get().tensor(), None, CopyMode::IfNeeded)?;
         return Ok(Found::Stream(Opened::new(stream_of(array), PandasIndex::KeepNamed)));
     }
-    let stream = match arrow(object)? {
-        Some(ArrowInput::Array(array)) => stream_of(array),
-        Some(ArrowInput::Stream(stream)) => stream,
+    let (stream, is_part) = match exported(object, projection, &|_| Ok(()), &mut false)? {
+        Some((ArrowInput::Array(array), is_part)) => (stream_of(array), is_part),
+        Some((ArrowInput::Stream(stream), is_part)) => (stream, is_part),
         None => return find(object, depth + 1, projection),
     };
     let index = pandas_index(object, stream.field())?;
-    Ok(Found::Stream(Opened::new(stream, index)))
+    Ok(Found::Stream(Opened::of_frame(stream, index, is_part)))
 }
 
 /// Finds the stream of a data set.
 fn find_in_dataset(object: &Bound<'_, PyAny>) -> PyResult<Found> {
-    match items::find(&datasets::parts(object)?, 0, &Projection::all(), part)? {
+    match items::find(&datasets::parts(object)?, 0, &Projection::All, part)? {
         Found::Stream(opened) => Ok(Found::Stream(Opened { again: true, is_item_taken: false, ..opened })),
         Found::Empty => Ok(datasets::schema(object)?
             .map_or(Found::Empty, |field| Found::Stream(Opened::new(stream_of_none(field), PandasIndex::KeepNamed)))),

@@ -40,7 +40,7 @@ pub(super) enum Found {
 }
 
 /// Finds the stream of an item, which is a source at this depth, and of which these columns are read.
-pub(super) type OpenItem = fn(&Bound<'_, PyAny>, usize, &Projection) -> PyResult<Found>;
+pub(super) type OpenItem = fn(&Bound<'_, PyAny>, usize, &Projection<'_>) -> PyResult<Found>;
 
 /// The items of an iterator that are not read yet.
 struct Items {
@@ -52,7 +52,7 @@ struct Items {
     /// The type of all columns of the first item.
     whole: FieldRef,
     /// The columns that are read of each item: all, if all were read of the first one.
-    projection: Projection,
+    projection: Projection<'static>,
     /// What is left of the last item that was taken.
     current: DeviceArrayStream,
     /// How many items were taken.
@@ -69,7 +69,7 @@ struct Items {
 pub(super) fn find(
     object: &Bound<'_, PyAny>,
     depth: usize,
-    projection: &Projection,
+    projection: &Projection<'_>,
     part: OpenItem,
 ) -> PyResult<Found> {
     let py = object.py();
@@ -97,7 +97,7 @@ pub(super) fn find(
         next: next.unbind(),
         field: field.clone(),
         whole: opened.whole().clone(),
-        projection: if opened.whole.is_some() { projection.clone() } else { Projection::all() },
+        projection: if opened.whole.is_some() { projection.shared() } else { Projection::All },
         current: opened.stream,
         taken: 1,
         is_other: false,

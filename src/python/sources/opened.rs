@@ -36,6 +36,12 @@ impl Opened {
         Self { stream, whole: None, index, again: true, is_item_taken: false, is_closed: Arc::default() }
     }
 
+    /// As [`Opened::new`]; a frame that gives some columns alone has no type of all of them.
+    pub(in crate::python) fn of_frame(stream: DeviceArrayStream, index: PandasIndex, is_part: bool) -> Self {
+        let whole = is_part.then(|| stream.field().clone());
+        Self { whole, ..Self::new(stream, index) }
+    }
+
     /// The type of all columns of the source.
     pub(in crate::python) fn whole(&self) -> &FieldRef {
         self.whole.as_ref().unwrap_or(self.stream.field())
@@ -53,7 +59,7 @@ impl Opened {
     }
 
     /// The source with these columns alone, if it has not left out the others itself.
-    pub(in crate::python) fn narrowed(self, projection: &Projection) -> Self {
+    pub(in crate::python) fn narrowed(self, projection: &Projection<'_>) -> Self {
         if self.whole.is_some() {
             return self;
         }

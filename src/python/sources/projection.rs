@@ -6,31 +6,45 @@ use arrow_schema::{DataType, Field, FieldRef};
 
 use crate::spec::{Conversion, PathColumns};
 
-/// Which columns a call reads: those that its conversion names. Copies share the conversion.
+/// Which columns a call reads of its sources.
 #[derive(Clone, Debug)]
-pub(in crate::python) struct Projection(Option<Arc<Conversion>>);
-
-impl Projection {
+pub(in crate::python) enum Projection<'a> {
     /// All columns.
-    pub(in crate::python) fn all() -> Self {
-        Self(None)
+    All,
+    /// Those that a conversion names.
+    Of(&'a Conversion),
+    /// Those that a conversion names, for a stream that outlives the call.
+    Shared(Arc<Conversion>),
+}
+
+impl<'a> Projection<'a> {
+    /// The columns that a conversion names.
+    pub(in crate::python) fn of(conversion: &'a Conversion) -> Self {
+        if conversion.selection.columns().next().is_some() { Self::Of(conversion) } else { Self::All }
     }
 
-    /// The columns that a conversion names.
-    pub(in crate::python) fn of(conversion: &Conversion) -> Self {
-        // Most calls name none, and need no copy of the options.
-        let is_some = conversion.selection.columns().next().is_some();
-        Self(is_some.then(|| Arc::new(conversion.clone())))
+    /// The same columns, for a stream that outlives the call.
+    pub(in crate::python) fn shared(&self) -> Projection<'static> {
+        match self {
+            Self::All => Projection::All,
+            Self::Of(conversion) => Projection::Shared(Arc::new((*conversion).clone())),
+            Self::Shared(conversion) => Projection::Shared(conversion.clone()),
+        }
     }
 
     /// Whether all columns are read of any source.
     pub(in crate::python) fn is_all(&self) -> bool {
-        self.0.is_none()
+        matches!(self, Self::All)
     }
 
     /// The columns that are read of data of this type; `None` for all.
     pub(in crate::python) fn columns(&self, field: &FieldRef) -> Option<PathColumns> {
-        PathColumns::of_columns(field, self.0.as_ref()?.columns_read(field)?)
+        let conversion = match self {
+            Self::All => return None,
+            Self::Of(conversion) => *conversion,
+            Self::Shared(conversion) => conversion,
+        };
+        PathColumns::of_columns(field, conversion.columns_read(field)?)
     }
 }
 
