@@ -7,8 +7,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyComplex, PyFloat, PyInt, PyString, PyType};
 
 use super::answers::answer;
-use super::options::UNIT;
 use super::schema::own_schema;
+use super::words::UNIT;
 use crate::dtype::DType;
 use crate::spec::BOOL8;
 

@@ -1,6 +1,5 @@
 //! Reads the keywords that conversions share.
 
-use arrow_schema::TimeUnit;
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
@@ -11,7 +10,7 @@ use super::answers::is_mapping;
 use super::counts::count;
 use super::dtype;
 use super::nulls::parse_nulls;
-use super::words::Words;
+use super::words::{UNIT, Words};
 use crate::dtype::DType;
 use crate::spec::{Conversion, CopyMode, DecimalMode, DictionaryMode, PerColumn};
 
@@ -35,17 +34,6 @@ const DECIMAL: Words<DecimalMode> = Words { keyword: "decimal", words: &[("unsca
 /// The words of `dictionary=`.
 const DICTIONARY: Words<DictionaryMode> =
     Words { keyword: "dictionary", words: &[("codes", DictionaryMode::Codes), ("values", DictionaryMode::Values)] };
-/// The words of `unit=`.
-pub(super) const UNIT: Words<TimeUnit> = Words {
-    keyword: "unit",
-    words: &[
-        ("s", TimeUnit::Second),
-        ("ms", TimeUnit::Millisecond),
-        ("us", TimeUnit::Microsecond),
-        ("ns", TimeUnit::Nanosecond),
-    ],
-};
-
 /// A new dict of a dict or another mapping; `None` for anything else.
 pub(super) fn mapping<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyDict>>> {
     if let Ok(dict) = object.cast::<PyDict>() {

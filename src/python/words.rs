@@ -1,5 +1,6 @@
 //! [`Words`]: the words of a keyword, such as `unit="ms"`, and the value that each stands for.
 
+use arrow_schema::TimeUnit;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
@@ -9,6 +10,17 @@ pub(super) struct Words<T: 'static> {
     pub(super) keyword: &'static str,
     pub(super) words: &'static [(&'static str, T)],
 }
+
+/// The words of `unit=`.
+pub(super) const UNIT: Words<TimeUnit> = Words {
+    keyword: "unit",
+    words: &[
+        ("s", TimeUnit::Second),
+        ("ms", TimeUnit::Millisecond),
+        ("us", TimeUnit::Microsecond),
+        ("ns", TimeUnit::Nanosecond),
+    ],
+};
 
 impl<T: Copy + PartialEq> Words<T> {
     /// Returns the value of a word.

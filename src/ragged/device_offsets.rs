@@ -8,7 +8,7 @@ use arrow_schema::{DataType, FieldRef};
 use smallvec::{SmallVec, smallvec};
 
 use super::elements::{RaggedPart, item_field, unsupported};
-use super::level::{RaggedRows, UnreadRows, ints_part, null_row, validity_part};
+use super::level::{Convert, RaggedRows, UnreadRows, ints_part, null_row, validity_part};
 use super::part::Part;
 use crate::arrow::{DeviceArray, DeviceInts};
 use crate::column::{ColumnRef, SharedReads};
@@ -208,7 +208,7 @@ impl RaggedRows for DeviceLevel<'_> {
         Ok((Spec::new(item, self.options)?, arrays, self.options.clone()))
     }
 
-    fn at_row(&self, item: &FieldRef, error: Error) -> Error {
+    fn at_row(&self, item: &FieldRef, error: Error, _: Convert<'_>) -> Error {
         // The offsets that would tell its row are not on the host, and an inner level has told the element.
         let is_null = error.kind() == ErrorKind::Null && item_field(item).is_none();
         let Some(element) = error.row().filter(|_| is_null) else { return error };

@@ -4,10 +4,8 @@ use std::ops::Range;
 
 use arrow_schema::{DataType, Field, FieldRef};
 
-use super::elements::{RaggedPart, hiding_matters, item_field, leaf_column};
+use super::elements::{RaggedPart, hiding_matters, leaf_column};
 use super::part::Part;
-use super::planned::PlannedRagged;
-use super::planned_elements::PlannedElements;
 use crate::alloc::fallible;
 use crate::arrow::{DeviceArray, Hidden, ListChunk};
 use crate::convert::{beyond_int32, collect_bools, collect_ints, lengths_view, offsets_view, zero};
@@ -17,6 +15,9 @@ use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::plan::{Action, Plan};
 use crate::spec::{CopyMode, NullPolicy, Options, Spec};
 use crate::tensor::Tensor;
+
+/// Converts elements of rows, for what it finds.
+pub(super) type Convert<'a> = &'a dyn Fn(Vec<RaggedPart>) -> Result<()>;
 
 /// One level of rows, in whatever memory: the plans of its parts, and how each of them is made.
 pub(super) trait RaggedRows: Send + Sync {
@@ -62,8 +63,8 @@ pub(super) trait RaggedRows: Send + Sync {
         Err(Error::internal("these rows have no column of elements"))
     }
 
-    /// The error of an element, at the row that has it.
-    fn at_row(&self, _: &FieldRef, error: Error) -> Error {
+    /// The error of an element, at the row that has it. `convert` converts elements of rows.
+    fn at_row(&self, _: &FieldRef, error: Error, _: Convert<'_>) -> Error {
         error
     }
 
@@ -237,9 +238,12 @@ impl<'a> Level<'a> {
     }
 
     /// The lowest row that is refused as `error` says, of rows whose elements lie in any order; by halving.
-    fn lowest_row(&self, item: &FieldRef, error: &Error) -> Option<usize> {
+    fn lowest_row(&self, item: &FieldRef, error: &Error, convert: Convert<'_>) -> Option<usize> {
         let mut end = error.row().and_then(|element| self.row_of(element)).map_or(self.rows(), |row| row + 1);
-        let is_refused = |rows| self.convert_rows(item, rows).is_err_and(|other| other.kind() == error.kind());
+        let is_refused = |rows| {
+            let converted = self.items_of_first(item, rows).and_then(convert);
+            converted.is_err_and(|other| other.kind() == error.kind())
+        };
         let mut start = 0;
         while start < end {
             let middle = start + (end - start) / 2;
@@ -248,8 +252,8 @@ impl<'a> Level<'a> {
         (start < self.rows()).then_some(start)
     }
 
-    /// Converts the elements that the first rows show.
-    fn convert_rows(&self, item: &FieldRef, rows: usize) -> Result<()> {
+    /// The elements that the first rows show.
+    fn items_of_first(&self, item: &FieldRef, rows: usize) -> Result<Vec<RaggedPart>> {
         let (mut items, mut left) = (Vec::new(), rows);
         for chunk in &self.chunks {
             let array = chunk.list.items.relabel(item.clone())?;
@@ -257,11 +261,7 @@ impl<'a> Level<'a> {
             left = left.saturating_sub(chunk.list.rows);
             fallible::push(&mut items, RaggedPart { array, hidden })?;
         }
-        if item_field(item).is_some() {
-            return PlannedRagged::of_level(item.clone(), items, self.options)?.run().map(drop);
-        }
-        let (spec, arrays, options) = leaf_column(item, &items, self.options)?;
-        PlannedElements::new("values", spec, arrays, options).run().map(drop)
+        Ok(items)
     }
 
     /// The row of the column that has this element of the values.
@@ -351,10 +351,10 @@ impl RaggedRows for Level<'_> {
         leaf_column(item, items, self.options)
     }
 
-    fn at_row(&self, item: &FieldRef, error: Error) -> Error {
+    fn at_row(&self, item: &FieldRef, error: Error, convert: Convert<'_>) -> Error {
         // Rows of list views stand in any order: the first element is not that of the first row that has one.
         let is_anywhere = self.has_lengths() && matches!(error.kind(), ErrorKind::Null | ErrorKind::Cast);
-        let lowest = if is_anywhere { self.lowest_row(item, &error) } else { None };
+        let lowest = if is_anywhere { self.lowest_row(item, &error, convert) } else { None };
         match lowest.or_else(|| error.row().and_then(|element| self.row_of(element))) {
             Some(row) => error.at_row(row),
             None => error,

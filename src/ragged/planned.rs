@@ -232,6 +232,7 @@ impl<'a> PlannedLevel<'a> {
             let spec = Spec::new(item, &of_own(options))?;
             return Ok(PlannedValues::Bytes(part.checked(), spec.is_cast().then_some(spec)));
         }
+        let at_row = |error| at_row(rows.as_ref(), item, options, error);
         let plan = || {
             let Some(items) = rows.items(item)? else { return Ok(PlannedValues::Unread) };
             if item_field(item).is_some() {
@@ -239,9 +240,9 @@ impl<'a> PlannedLevel<'a> {
             }
             let (spec, arrays, options) = rows.column(item, &items)?;
             let elements = PlannedElements::new("values", spec, arrays, options);
-            Ok(PlannedValues::Elements(elements.map_err(|error| rows.at_row(item, error))))
+            Ok(PlannedValues::Elements(elements.map_err(at_row)))
         };
-        plan().map_err(|error| rows.at_row(item, error))
+        plan().map_err(at_row)
     }
 
     /// Why the first part that is refused cannot be made.
@@ -285,7 +286,7 @@ impl<'a> PlannedLevel<'a> {
             self.values.refused().map_or(Ok(()), Err)?;
         }
         let (rows, options) = (&self.rows, self.options);
-        let at_row = |error| rows.at_row(&self.item, error);
+        let at_row = |error| at_row(rows.as_ref(), &self.item, options, error);
         let values = match &mut self.values {
             PlannedValues::Rows(inner) => inner.make().map_err(at_row)?.into(),
             PlannedValues::Elements(elements) => elements.run().map_err(at_row)?.into(),
@@ -324,6 +325,18 @@ fn cast_bytes(bytes: Tensor, spec: &Spec, item: &FieldRef, options: &Options) ->
 /// The options for elements that are ours already, without nulls.
 fn of_own(options: &Options) -> Options {
     options.clone().copy(CopyMode::IfNeeded).writable(false).nulls(NullPolicy::Keep)
+}
+
+/// The error of an element of these rows, at the row that has it.
+fn at_row(rows: &dyn RaggedRows, item: &FieldRef, options: &Options, error: Error) -> Error {
+    let convert = |items: Vec<RaggedPart>| {
+        if item_field(item).is_some() {
+            return PlannedRagged::of_level(item.clone(), items, options)?.run().map(drop);
+        }
+        let (spec, arrays, options) = rows.column(item, &items)?;
+        PlannedElements::new("values", spec, arrays, options).run().map(drop)
+    };
+    rows.at_row(item, error, &convert)
 }
 
 /// Refuses rows that are tensors without a shape, and null shapes of others: `shown` tells which have one to speak of.

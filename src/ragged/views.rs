@@ -3,7 +3,7 @@
 use arrow_schema::FieldRef;
 
 use super::elements::RaggedPart;
-use super::level::{RaggedRows, null_row, shares_memory, validity_part};
+use super::level::{Convert, RaggedRows, null_row, shares_memory, validity_part};
 use super::part::Part;
 use crate::alloc::fallible;
 use crate::arrow::ViewChunk;
@@ -97,7 +97,7 @@ impl RaggedRows for ViewRows<'_> {
         bytes_of_views(self.total, rows.enumerate().map(|(at, bytes)| bytes.map_err(|error| error.at_row(at))))
     }
 
-    fn at_row(&self, _: &FieldRef, error: Error) -> Error {
+    fn at_row(&self, _: &FieldRef, error: Error, _: Convert<'_>) -> Error {
         let Some(byte) = error.row() else { return error };
         let mut end = 0;
         let row = self.lengths.iter().position(|length| {

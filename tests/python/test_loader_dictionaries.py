@@ -153,7 +153,7 @@ class TestCodesOfLists:
         words = ["a", "b", "c", "d", "e"]
         source = pa.Table.from_batches([lists_of(words, first) for first in range(6)])
         rows = [[words.index(word) for word in row] for row in source["l"].to_pylist()]
-        order = list(ad.Loader(pa.table({"n": np.arange(24)}), batch_size=24, **options))[0]
+        order = next(iter(ad.Loader(pa.table({"n": np.arange(24)}), batch_size=24, **options)))
         columns = {"l": getattr(ad, form)("l")}
         found = []
         for batch in ad.Loader(source, batch_size=batch_size, columns=columns, **options):

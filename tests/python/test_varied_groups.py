@@ -128,7 +128,7 @@ class TestArrow:
             ad.to_tensors(table, columns={"a": ad.arrow(column)}, copy=False)
 
     def test_chunks_of_different_dictionaries_have_one(self):
-        """Codes of 8 bits count the values that the rows have, but not those of all dictionaries one after the other."""
+        """Codes of 8 bits count the values that the rows have, but not those of all dictionaries in turn."""
 
         def chunk(first: int) -> pa.Array:
             codes = pa.array([None if row == 4 else row % 60 for row in range(100)], pa.int8())
@@ -146,7 +146,7 @@ class TestArrow:
             dictionary = (found if column is codes else found.values).dictionary.to_pylist()
             assert len(dictionary) == len(set(dictionary)) == 90
         many = pa.chunked_array([chunk(first) for first in (0, 60, 120)])
-        with pytest.raises(ad.UnsupportedTypeError, match='column "c".* 180 values together.* wider dictionary codes'):
+        with pytest.raises(ad.UnsupportedTypeError, match=r'column "c".* 180 values together.* wider dictionary codes'):
             ad.to_tensors(pa.table({"c": many}), columns={"a": ad.arrow("c")})
 
     def test_a_copy_that_is_asked_for_is_made(self):

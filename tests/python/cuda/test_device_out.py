@@ -388,7 +388,7 @@ def test_a_later_stream_with_the_handle_of_another_waits_for_it() -> None:
 
 @pytest.mark.parametrize("validity", [False, True])
 def test_an_array_over_memory_that_is_written_again(validity: bool) -> None:
-    """Its event is that of several parts with a validity. Whoever asks for it waits for the later write in both cases."""
+    """Its event is that of several parts with a validity. Whoever asks waits for the later write in both cases."""
     first, second = (ad.from_arrow(DeviceArray(pa.array(values)).give()) for values in ([1, 2, 3], [4, 5, 6]))
     mask = ad.to_tensor(ad.from_arrow(DeviceArray(pa.array([True, False, True])).give()))
     tensor = ad.to_tensor(first, copy=True)
