@@ -84,8 +84,6 @@ pub(crate) struct TensorParts {
     pub(crate) strides: Dims,
     pub(crate) owner: Owner,
     pub(crate) read_only: bool,
-    /// Whether others may write to the memory, whatever its flags say.
-    pub(crate) lent: bool,
     pub(crate) copied: bool,
     /// When the memory is written: the owner's readiness. Not needed for ordinary host memory.
     pub(crate) readiness: Option<Readiness>,
@@ -97,14 +95,14 @@ impl TensorParts {
     /// Returns the parts of a read-only view of host memory, without a field; for other memory, callers set what differs.
     #[inline]
     pub(crate) fn of_host(data: *mut u8, dtype: DType, (shape, strides): (Dims, Dims), owner: Owner) -> Self {
-        let (device, read_only, lent, copied, readiness, field) = (Device::CPU, true, false, false, None, None);
-        Self { data, device, dtype, shape, strides, owner, read_only, lent, copied, readiness, field }
+        let (device, read_only, copied, readiness, field) = (Device::CPU, true, false, None, None);
+        Self { data, device, dtype, shape, strides, owner, read_only, copied, readiness, field }
     }
 
     /// Returns the parts of a read-only view of an array's memory without a field.
     pub(crate) fn of_array(array: &DeviceArray, data: *const u8, dtype: DType, layout: (Dims, Dims)) -> Self {
-        let (device, readiness, lent) = (array.device(), array.readiness().cloned(), array.is_lent());
-        Self { device, readiness, lent, ..Self::of_host(data.cast_mut(), dtype, layout, array.owner()) }
+        let (device, readiness) = (array.device(), array.readiness().cloned());
+        Self { device, readiness, ..Self::of_host(data.cast_mut(), dtype, layout, array.owner()) }
     }
 }
 
@@ -123,8 +121,7 @@ impl Tensor {
     /// `owner` lives. Nobody writes to it while a slice from [`Tensor::as_slice`] is alive, or the result is marked by
     /// [`Tensor::into_lent`] before anyone else sees it.
     pub(crate) unsafe fn from_parts(parts: TensorParts) -> Result<Self> {
-        let TensorParts { data, device, dtype, shape, mut strides, owner, read_only, lent, copied, readiness, field } =
-            parts;
+        let TensorParts { data, device, dtype, shape, mut strides, owner, read_only, copied, readiness, field } = parts;
         if strides.len() != shape.len() {
             return Err(Error::invalid(format!("{} strides for {} dimensions", strides.len(), shape.len())));
         }
@@ -155,7 +152,7 @@ impl Tensor {
             owner,
             readiness,
             read_only,
-            lent,
+            lent: false,
             copied,
             field,
             codes: None,
@@ -203,7 +200,6 @@ impl Tensor {
             strides: self.strides.clone(),
             owner: self.owner.clone(),
             read_only: self.read_only,
-            lent: self.lent,
             copied: self.copied,
             readiness: self.readiness.clone(),
             field: self.field.clone(),
@@ -222,11 +218,6 @@ impl Tensor {
     pub(crate) fn into_lent(mut self) -> Self {
         self.lent = true;
         self
-    }
-
-    /// Returns whether others may write to the memory.
-    pub(crate) fn is_lent(&self) -> bool {
-        self.lent
     }
 
     /// Returns whether the elements are Arrow data as produced, so that earlier checks of them still hold.

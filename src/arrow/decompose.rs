@@ -404,7 +404,7 @@ impl DeviceArray {
         // The joined bitmap belongs to `alone`, not to this array.
         let alone = self.alone()?;
         let array = ArrayNode::of(&alone)?.export(&alone.owner())?;
-        super::import::host_array(array, self.field().clone()).map(|made| made.over_lent(self.is_lent()))
+        super::import::host_array(array, self.field().clone())
     }
 
     /// Returns the same memory under another device that reaches it, with this readiness.
@@ -415,7 +415,6 @@ impl DeviceArray {
         let alone = self.alone()?;
         let array = ArrayNode::of(&alone)?.export(&alone.owner())?;
         super::import::array_ready_at(array, self.field().clone(), Some(readiness))
-            .map(|made| made.over_lent(self.is_lent()))
     }
 }
 

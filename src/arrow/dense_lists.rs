@@ -50,7 +50,7 @@ impl DeviceArray {
             node.null_count = Some(valid.nulls());
             owner = Arc::new((bitmap, owner));
         }
-        host_array(node.export(&owner)?, field.clone()).map(|made| Some(made.over_lent(self.is_lent())))
+        host_array(node.export(&owner)?, field.clone()).map(Some)
     }
 }
 

@@ -135,8 +135,7 @@ impl DeviceArray {
                 ..ArrayNode::default()
             };
             let field = Arc::new(Field::new(item.name(), DataType::UInt8, false));
-            return array_ready_at(node.export(&self.owner())?, field, self.readiness().cloned())
-                .map(|made| made.over_lent(self.is_lent()));
+            return array_ready_at(node.export(&self.owner())?, field, self.readiness().cloned());
         }
         let array = child(view.array, 0)?;
         let unsigned = |value: i64| usize::try_from(value).map_err(|_| Error::invalid("a negative count"));

@@ -89,7 +89,7 @@ impl DeviceArray {
         // SAFETY: `source` points to a struct, which is ours to change: the move of the C data interface is a bitwise
         // copy, then the source counts as released.
         unsafe { (*source).array.release = None };
-        let mut imported = Imported { array, guard, readiness: None, in_order: true, lent: false };
+        let mut imported = Imported { array, guard, readiness: None, in_order: true };
         let device = Device::from_arrow(imported.array.device_type, imported.array.device_id)?;
         // SAFETY: the member is NULL or points to an event of the device, which lives until the array is released.
         imported.readiness = unsafe { Readiness::imported(device, imported.array.sync_event) }?;
@@ -113,7 +113,7 @@ impl DeviceArray {
         // SAFETY: `source` points to a struct, which is ours to change: the move of the C data interface is a bitwise
         // copy, then the source counts as released.
         unsafe { (*source).release = None };
-        Self::own(Imported { array: host(array), guard, readiness: None, in_order: false, lent: false }, field)
+        Self::own(Imported { array: host(array), guard, readiness: None, in_order: false }, field)
     }
 
     fn own(imported: Imported, field: FieldRef) -> Result<Self> {
@@ -159,7 +159,6 @@ impl DeviceArray {
                 guard: release_directly,
                 readiness: None,
                 in_order: false,
-                lent: false,
             },
             field,
         )
@@ -396,21 +395,6 @@ impl DeviceArray {
         self.owner.clone()
     }
 
-    /// Returns whether the memory is that of a tensor that others may write to: no slice or array of arrow-rs may borrow it.
-    pub(crate) fn is_lent(&self) -> bool {
-        self.owner.lent
-    }
-
-    /// Returns an array that was just made, marked as over memory of a tensor or an array that is lent.
-    pub(crate) fn over_lent(mut self, lent: bool) -> Self {
-        if lent && let Some(owner) = Arc::get_mut(&mut self.owner) {
-            owner.lent = true;
-            // The exclusive borrow ended what older pointers into the owner may read. A fresh array is the owner's own struct.
-            self.node = NonNull::from(&owner.array.array);
-        }
-        self
-    }
-
     /// Returns when the memory is written, and which work uses it; `None` for ordinary host memory.
     #[must_use]
     pub fn readiness(&self) -> Option<&Readiness> {
@@ -445,10 +429,7 @@ fn from_arrow_rs(array: FFI_ArrowArray) -> ArrowArray {
 
 /// Owns an array that we made, in host memory, which keeps the invariant `imported`.
 pub(crate) fn host_array(array: ArrowArray, field: FieldRef) -> Result<DeviceArray> {
-    DeviceArray::own(
-        Imported { array: host(array), guard: release_directly, readiness: None, in_order: false, lent: false },
-        field,
-    )
+    DeviceArray::own(Imported { array: host(array), guard: release_directly, readiness: None, in_order: false }, field)
 }
 
 /// Owns an array that we made over memory with this readiness, whose owner releases it in that order. It keeps the
@@ -457,5 +438,5 @@ pub(crate) fn array_ready_at(array: ArrowArray, field: FieldRef, readiness: Opti
     let device = readiness.as_ref().map_or(Device::CPU, Readiness::device);
     let (device_type, device_id) = device.to_arrow();
     let array = ArrowDeviceArray { array, device_id, device_type, sync_event: std::ptr::null_mut(), reserved: [0; 3] };
-    DeviceArray::own(Imported { array, guard: release_directly, readiness, in_order: false, lent: false }, field)
+    DeviceArray::own(Imported { array, guard: release_directly, readiness, in_order: false }, field)
 }

@@ -24,8 +24,6 @@ pub(super) struct Imported {
     pub(super) readiness: Option<Readiness>,
     /// Whether this owner releases the memory behind the work that may use it. Sharers of its memory do not.
     pub(super) in_order: bool,
-    /// Whether the memory is that of a tensor that others may write to.
-    pub(super) lent: bool,
 }
 
 // SAFETY: the Arrow C data interface lets an array be moved to and released on any thread; the guard adds what its
@@ -43,7 +41,7 @@ impl Drop for Imported {
             None => release_array(&mut self.array.array, self.guard),
             Some(readiness) => {
                 let array = std::mem::replace(&mut self.array, ArrowDeviceArray::empty());
-                let moved = Self { array, guard: self.guard, readiness: None, in_order: false, lent: false };
+                let moved = Self { array, guard: self.guard, readiness: None, in_order: false };
                 readiness.release(move || drop(moved));
             }
         }

@@ -346,7 +346,7 @@ impl DeviceArray {
         let buffers = vec![std::ptr::null(), data];
         let node = ArrayNode { length, null_count: Some(0), buffers, ..ArrayNode::default() };
         let field = Field::new(self.field().name(), DataType::UInt8, false);
-        host_array(node.export(&self.owner())?, Arc::new(field)).map(|made| made.over_lent(self.is_lent()))
+        host_array(node.export(&self.owner())?, Arc::new(field))
     }
 
     /// Returns the rows of an array of string or binary views in host memory.
@@ -409,7 +409,7 @@ impl DeviceArray {
             node.set_validity(self.field().data_type(), bitmap.as_ptr(), mask.nulls())?;
             owner = Arc::new((bitmap, owner));
         }
-        host_array(node.export(&owner)?, self.field().clone()).map(|made| made.over_lent(self.is_lent()))
+        host_array(node.export(&owner)?, self.field().clone())
     }
 
     /// Returns the node of this array as the child of another one. The array must not be a column of a struct, because

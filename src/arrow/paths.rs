@@ -71,7 +71,6 @@ impl DeviceArray {
             node.children.push(made);
         }
         array_ready_at(node.export(&owner)?, paths.field().clone(), source.readiness().cloned())
-            .map(|made| made.over_lent(source.is_lent()))
     }
 
     /// A column with the nulls of its structs.

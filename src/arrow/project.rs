@@ -29,7 +29,6 @@ impl DeviceArray {
         });
         node.children = columns.collect::<Result<_>>()?;
         array_ready_at(node.export(&self.owner())?, field.clone(), self.readiness().cloned())
-            .map(|made| made.over_lent(self.is_lent()))
     }
 
     /// Returns a host array of fixed-size lists as lists of this field, of large lists of the same items, with offsets of their own.
@@ -73,7 +72,7 @@ impl DeviceArray {
             items.length = length;
         }
         (node.offset, node.buffers) = (offset, vec![validity, start]);
-        host_array(node.export(&owner)?, field.clone()).map(|made| made.over_lent(self.is_lent()))
+        host_array(node.export(&owner)?, field.clone())
     }
 }
 

@@ -65,8 +65,8 @@ fn array_of(tensor: &Tensor, form: TensorField, valid: Option<&Tensor>, copy: Co
             column.readiness = Readiness::joined(column.readiness.into_iter().chain([bits.readiness]))?;
         }
     }
-    let ColumnNode { node, field, owner, readiness, lent } = column;
-    Ok(array_ready_at(node.export(&owner)?, field, readiness)?.over_lent(lent))
+    let ColumnNode { node, field, owner, readiness } = column;
+    array_ready_at(node.export(&owner)?, field, readiness)
 }
 
 /// Copies the validity of dictionary codes to the host, which compares the codes of valid rows with the dictionary.
@@ -233,8 +233,6 @@ pub(crate) struct ColumnNode {
     pub(crate) owner: Owner,
     /// When the memory is written, on a device.
     pub(crate) readiness: Option<Readiness>,
-    /// Whether others may write to the memory.
-    pub(crate) lent: bool,
 }
 
 impl ColumnNode {
@@ -333,8 +331,7 @@ pub(crate) fn column_node(
     } else {
         form.field
     };
-    let lent = tensor.is_lent() && !plan.moves_values();
-    Ok(ColumnNode { node, field, owner, readiness, lent })
+    Ok(ColumnNode { node, field, owner, readiness })
 }
 
 /// As [`to_arrow`], in the type of `requested`, exactly: every value survives the way there and back.

@@ -96,7 +96,7 @@ fn view(spec: &Spec, plan: &Plan, chunk: &ColumnChunk<'_>) -> Result<Tensor> {
         ..TensorParts::of_array(chunk.array, chunk.leaf.start(spec.element()), spec.dtype(), layout)
     };
     // SAFETY: import checked that the array has these elements, in memory that `owner` keeps alive and that Arrow
-    // declares immutable, unless it is a tensor's that is lent: the view is marked so. What was decoded was written for this tensor alone.
+    // declares immutable; what was decoded was written for this tensor alone.
     unsafe { Tensor::from_parts(parts) }
 }
 

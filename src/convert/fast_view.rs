@@ -30,9 +30,9 @@ pub(crate) fn plain_view(
         return Ok(None);
     }
     let parts = TensorParts::of_host(start.cast_mut(), dtype, (smallvec![length], smallvec![1]), chunk.owner());
-    let parts = TensorParts { field: Some(field.clone()), lent: chunk.is_lent(), ..parts };
+    let parts = TensorParts { field: Some(field.clone()), ..parts };
     // SAFETY: import checked that the array has these values, in host memory that `owner` keeps alive and that Arrow
-    // declares immutable, unless it is a tensor's that is lent: the view is marked so.
+    // declares immutable.
     let view = unsafe { Tensor::from_parts(parts) };
     view.map(Some).map_err(|error| error.in_column(field.name()))
 }

@@ -134,7 +134,6 @@ pub fn matrix_to_arrow<N: AsRef<str>>(matrix: &Tensor, names: &[N], options: &Co
             field: column.field().clone(),
             owner: column.owner(),
             readiness: column.readiness().cloned(),
-            lent: column.is_lent(),
         })
     });
     self::batch(rows, columns.collect::<Result<Vec<_>>>()?, None, metadata, matrix.readiness())
@@ -228,9 +227,7 @@ fn batch(
     let mut owners: Vec<Owner> = Vec::new();
     let (mut fields, mut children) = (fallible::with_room(columns.len())?, fallible::with_room(columns.len())?);
     let mut orders: Vec<Readiness> = Vec::new();
-    let mut lent = false;
-    for ColumnNode { node, field, owner, readiness: own, lent: is_lent } in columns {
-        lent |= is_lent;
+    for ColumnNode { node, field, owner, readiness: own } in columns {
         // Most often it is the same one for all.
         orders.extend(own.filter(|own| !orders.last().is_some_and(|last| last.is_same(own))));
         fields.push(field);
@@ -246,5 +243,5 @@ fn batch(
     let field = Field::new("", DataType::Struct(fields.into()), false).with_metadata(metadata.clone());
     orders.extend(bits);
     let readiness = if orders.is_empty() { readiness.cloned() } else { Readiness::joined(orders)? };
-    Ok(array_ready_at(node.export(&owner)?, Arc::new(field), readiness)?.over_lent(lent))
+    array_ready_at(node.export(&owner)?, Arc::new(field), readiness)
 }

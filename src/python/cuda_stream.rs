@@ -112,6 +112,8 @@ struct StreamObject(Option<Py<PyAny>>);
 impl Drop for StreamObject {
     fn drop(&mut self) {
         release_attached(&mut || drop(self.0.take()));
+        // Once the interpreter exits, nothing of it is released.
+        std::mem::forget(self.0.take());
     }
 }
 

@@ -89,11 +89,8 @@ impl Ragged {
             Values::Tensor(tensor) => self.elements_to_arrow(tensor, copy)?,
             Values::Ragged(ragged) => ragged.to_arrow(copy).map_err(|error| self.error_at_row(error))?,
         };
-        let mut owners = Owners {
-            owners: vec![child.owner()],
-            orders: child.readiness().cloned().into_iter().collect(),
-            lent: child.is_lent(),
-        };
+        let mut owners =
+            Owners { owners: vec![child.owner()], orders: child.readiness().cloned().into_iter().collect() };
         let mut buffers = vec![std::ptr::null(), owners.start(&self.offsets, copy)?];
         if let Some(lengths) = &self.lengths {
             buffers.push(owners.start(lengths, copy)?);
@@ -144,7 +141,6 @@ impl Ragged {
         let shapes = to_arrow(shapes, None, copy)?;
         owners.owners.push(shapes.owner());
         owners.orders.extend(shapes.readiness().cloned());
-        owners.lent |= shapes.is_lent();
         list.null_count = Some(0);
         let kept = self.field.as_ref().and_then(|field| match field.data_type() {
             DataType::Struct(fields) => Some((field, fields)),
@@ -265,7 +261,7 @@ impl Ragged {
         let nullable = node.null_count != Some(0) && !field.is_nullable();
         let field = if nullable { Arc::new(field.as_ref().clone().with_nullable(true)) } else { field };
         let (owner, readiness): (Owner, _) = (Arc::new(owners.owners), Readiness::joined(owners.orders)?);
-        Ok(array_ready_at(node.export(&owner)?, field, readiness)?.over_lent(owners.lent))
+        array_ready_at(node.export(&owner)?, field, readiness)
     }
 }
 
@@ -274,8 +270,6 @@ impl Ragged {
 struct Owners {
     owners: Vec<Owner>,
     orders: Vec<Readiness>,
-    /// Whether others may write to some of the memory.
-    lent: bool,
 }
 
 impl Owners {
@@ -288,7 +282,6 @@ impl Owners {
             CopyMode::IfNeeded => "strided elements gathered",
         };
         let tensor = if why.is_empty() { tensor.clone() } else { moved(tensor, why)? };
-        self.lent |= tensor.is_lent();
         self.owners.push(tensor.owner().clone());
         self.orders.extend(tensor.readiness().cloned());
         Ok(if tensor.is_empty() { std::ptr::dangling::<u64>().cast() } else { tensor.as_ptr().cast_const() })

@@ -75,7 +75,7 @@ impl Tensor {
         // SAFETY: the elements are this tensor's, of the same owner, dtype and device.
         let view = unsafe { Self::from_parts(parts) }?;
         let codes = self.codes.clone().filter(|_| keeps_codes);
-        Ok(Self { codes, ..view })
+        Ok(Self { lent: self.lent, codes, ..view })
     }
 
     /// Returns the strides of the elements, in row-major order, under a shape of as many elements; `None` if there are
