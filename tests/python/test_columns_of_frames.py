@@ -8,7 +8,6 @@ import arrow_dlpack as ad
 import duckdb
 import numpy as np
 import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -27,7 +26,6 @@ def frames() -> dict[str, Any]:
         "objects and an index": pd.DataFrame({"x": [1.0, 2.0], "meta": MIXED, "y": [7, 8]}, index=pd.Index([5, 3])),
         "two columns of one name": two,
         "complex numbers": pd.DataFrame({"x": [1.0, 2.0], "c": [1j, 2j], "y": [7, 8]}),
-        "polars": pl.DataFrame({"x": [1.0, 2.0], "o": pl.Series([1, 2], dtype=pl.Int128), "y": [7, 8]}),
     }
 
 

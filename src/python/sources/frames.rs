@@ -17,6 +17,7 @@ use crate::error::Counted;
 use crate::python::answers::answer;
 use crate::python::arrow_input::{ArrowInput, Refuses, arrow_noting_loss, has_length};
 use crate::python::capsule::call_method;
+use crate::python::errors::class_of;
 
 /// The names of some columns, and how many there are in all.
 struct Selected {
@@ -26,7 +27,7 @@ struct Selected {
     are_distinct: bool,
 }
 
-/// Asks an object for Arrow data, as [`arrow_noting_loss`]. A frame in memory that fails before it has told its type is asked for the
+/// Asks an object for Arrow data, as [`arrow_noting_loss`]. A frame in memory that raises is asked for the
 /// columns that are read: others may have no Arrow type, or one name. Tells whether it was.
 ///
 /// # Errors
@@ -47,7 +48,7 @@ pub(in crate::python) fn exported(
         refuses(unread)
     };
     let error = match arrow_noting_loss(object, typed, is_lost) {
-        Err(error) if !is_typed.get() && error.is_instance_of::<PyException>(object.py()) => error,
+        Err(error) if !is_typed.get() && is_of_export(object.py(), &error)? => error,
         other => return Ok(other?.map(whole)),
     };
     // What is wrong with the selection is no answer to the call.
@@ -57,6 +58,12 @@ pub(in crate::python) fn exported(
         Err(_) => Err(error),
         Ok(input) => Ok(input.map(|input| (input, true))),
     }
+}
+
+/// Whether a frame's own dunder raised an error: of types that are exported and not known here, ours names the column.
+fn is_of_export(py: Python<'_>, error: &PyErr) -> PyResult<bool> {
+    let own = class_of(py, 0)?.is_some_and(|conversion| error.is_instance(py, &conversion));
+    Ok(!own && error.is_instance_of::<PyException>(py))
 }
 
 /// The columns of a frame in memory that are read; `None` where all are, or it is no frame.
