@@ -79,36 +79,9 @@ impl Conversion {
         run: Run<'_>,
     ) -> Result<Vec<(String, Converted)>> {
         let there = self.bring(chunks, run)?;
-        let (conversion, chunks) = (&there.conversion, &there.chunks);
-        let made = conversion.planned(field, chunks, asked, run.natural).and_then(|planned| planned.run(run));
-        let made = made.map_err(|error| match asked {
-            ResultForm::Results => conversion.lowest_of_groups(field, chunks, run, error),
-            _ => error,
-        })?;
+        let made = there.conversion.planned(field, &there.chunks, asked, run.natural)?.run(run)?;
         let made = made.into_iter().map(|(name, result)| Ok((name, there.owned(result)?))).collect::<Result<_>>()?;
         self.send_results(made, run.runner)
-    }
-
-    /// Returns the error in the lowest row, of the first group that has one there: groups whose rows differ in length are refused when they
-    /// are planned, before values of others are read. On a device it is the error that there is.
-    fn lowest_of_groups(&self, field: &FieldRef, chunks: &[DeviceArray], run: Run<'_>, error: Error) -> Error {
-        let (Selection::Named(groups), Some(row)) = (&self.selection, error.row()) else { return error };
-        if groups.len() < 2 || DeviceArray::readiness_of(chunks).is_some() {
-            return error;
-        }
-        let (mut lowest, mut rows) = (error, row.saturating_add(1));
-        for group in groups {
-            let own = self.clone().select(Selection::Named(vec![group.clone()]));
-            let first = DeviceArray::first_rows(chunks, rows);
-            let made = own.planned(field, &first, ResultForm::Results, run.natural).and_then(|own| own.run(run));
-            if let Err(error) = made
-                && let Some(row) = error.row()
-            {
-                // A later group has to be wrong in a lower row.
-                (lowest, rows) = (error, row);
-            }
-        }
-        lowest
     }
 
     /// Validates what is asked for against a type.

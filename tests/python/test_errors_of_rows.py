@@ -54,38 +54,6 @@ def test_a_code_that_is_none_is_that_of_its_row(kind: type[pa.Array]):
         assert "validity=" not in caught.value.remedy
 
 
-def of_rows(rows: list[int], make: type = float) -> list:
-    """Five values, null in these rows."""
-    return [None if row in rows else make(row) for row in range(5)]
-
-
-@pytest.mark.parametrize(
-    ("tensor", "texts", "column", "row"),
-    [([1], [0], "f", 0), ([0], [1], "e", 0), ([3], [3], "e", 3), ([4], [2, 3], "f", 2), ([], [4], "f", 4)],
-)
-def test_errors_of_several_results_are_the_lowest(tensor: list[int], texts: list[int], column: str, row: int):
-    table = pa.table({"e": pa.array(of_rows(tensor), pa.float64()), "f": pa.array(of_rows(texts, str))})
-    parts = pa.concat_tables([table[:2], table[2:]])
-    columns = {"x": "e", "y": ad.ragged("f")}
-    for kind in (ad.ragged("f"), ad.padded("f", value=0)):
-        columns["y"] = kind
-        for data in (table, parts, iter(table.to_batches()), iter(parts.to_batches())):
-            with pytest.raises(ad.NullError) as caught:
-                ad.to_tensors(data, columns=columns)
-            assert (caught.value.column, caught.value.row) == (column, row)
-    if tensor == texts:
-        with pytest.raises(ad.NullError) as caught:
-            ad.to_tensors(table, columns={"y": ad.ragged("f"), "x": "e"})
-        assert (caught.value.column, caught.value.row) == ("f", row)
-
-
-def test_values_and_null_rows_of_several_results_are_the_lowest():
-    table = pa.table({"e": [1, 300, 2, 3], "f": ["a", "b", "c", None]})
-    with pytest.raises(ad.CastError) as caught:
-        ad.to_tensors(table, columns={"y": ad.ragged("f"), "x": "e"}, dtype={"x": "int8"})
-    assert (caught.value.column, caught.value.row) == ("e", 1)
-
-
 @pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]])
 @pytest.mark.parametrize("bad", [{1}, {0, 3}, {1, 2}, {3}])
 def test_the_lowest_row_of_list_views(order: list[int], bad: set[int]):
