@@ -236,7 +236,8 @@ class Tensor:
         """Names a stream that uses the memory. The memory is freed, or returned to its owner, only behind the work
         that the stream has when the last reference is dropped.
 
-        Call it for work on non-blocking streams that no other stream waits for. The stream must live until then.
+        Call it for work on non-blocking streams that no other stream waits for. The stream must live until then: an
+        object that owns its stream is kept.
 
         stream: a number as DLPack passes it, or an object that `stream` takes.
         """
@@ -1657,7 +1658,8 @@ def stream(stream: _Stream, /) -> StreamContext:
 
     stream: 1 for the legacy default stream, 2 for the per-thread default stream, a handle, or an object with
         `__cuda_stream__`, `cuda_stream` (PyTorch before 2.10) or `ptr` (CuPy before 14), whose 0 is the legacy default
-        stream. The stream must live until the block ends.
+        stream. The stream must live until the block ends, and then as long as tensors that an exchange table gave
+        to others in the block: an object that owns its stream is kept as long.
     """
 
 def memory_stats() -> dict[str, dict[str, int]]:

@@ -147,8 +147,8 @@ impl StreamContext {
 ///
 /// stream: 1 for the legacy default stream, 2 for the per-thread default stream, a handle, or an object with
 ///     `__cuda_stream__`, `cuda_stream` (PyTorch before 2.10) or `ptr` (CuPy before 14), whose 0 is the legacy default
-///     stream. The stream must live until the block ends, and then as long as tensors that an exchange table gave to others in
-///     the block: an object that owns its stream is kept as long.
+///     stream. The stream must live until the block ends, and then as long as tensors that an exchange table gave
+///     to others in the block: an object that owns its stream is kept as long.
 #[pyfunction]
 #[pyo3(signature = (stream, /))]
 fn stream(stream: &Bound<'_, PyAny>) -> PyResult<StreamContext> {

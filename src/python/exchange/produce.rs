@@ -180,7 +180,7 @@ unsafe extern "C" fn to_object<T: TensorClass + Into<PyClassInitializer<T>>>(
 ) -> c_int {
     let import = |py: Python<'_>| {
         let (managed, out) = (argument(managed, "tensor")?, argument(out, "out_py_object")?);
-        let wrap = |tensor| -> PyResult<_> { Bound::new(py, T::from_lent(LentTensor::of_result(arrived(tensor)?))?) };
+        let wrap = |tensor| -> PyResult<_> { Bound::new(py, T::from_lent(LentTensor::new(arrived(tensor)?))?) };
         // SAFETY: `dlpack.h` promises a managed tensor of the caller's, which is ours if this succeeds; it is not NULL.
         let object = unsafe { adopt_versioned(managed, release_attached, wrap) }?;
         // SAFETY: `dlpack.h` promises a place to write to, which `argument` found to be neither NULL nor misaligned.

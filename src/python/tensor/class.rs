@@ -16,14 +16,14 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// A tensor for Python, read-only if its memory is shared: see [`LentTensor::new`].
+    /// A tensor for Python.
     #[must_use]
     pub fn new(tensor: crate::tensor::Tensor) -> Self {
-        Self { tensor: LentTensor::new(tensor), legacy: Legacy::default() }
+        Self::with_legacy(tensor, Legacy::default())
     }
 
     pub(in crate::python) fn with_legacy(tensor: crate::tensor::Tensor, legacy: Legacy) -> Self {
-        Self { tensor: LentTensor::of_result(tensor), legacy }
+        Self { tensor: LentTensor::new(tensor), legacy }
     }
 
     /// The tensor itself.

@@ -147,8 +147,8 @@ impl Tensor {
     /// Names a stream that uses the memory. The memory is freed, or returned to its owner, only behind the work
     /// that the stream has when the last reference is dropped.
     ///
-    /// Call it for work on non-blocking streams that no other stream waits for. The stream must live until then: an object
-    /// that owns its stream is kept.
+    /// Call it for work on non-blocking streams that no other stream waits for. The stream must live until then: an
+    /// object that owns its stream is kept.
     ///
     /// stream: a number as DLPack passes it, or an object that `stream` takes.
     #[pyo3(signature = (stream, /))]
