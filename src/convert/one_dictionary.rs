@@ -29,7 +29,8 @@ type Join<'a> = &'a dyn Fn(&[(&ArrayData, Range<usize>)]) -> Result<Option<Array
 /// values of that dictionary.
 ///
 /// # Errors
-/// If the codes cannot count the values that the rows have: names the column of a struct. If an array breaks the Arrow format, or an allocation fails.
+/// If the codes cannot count the values that the rows have: names the column of a struct. If an array breaks the Arrow
+/// format, or an allocation fails.
 pub(super) fn with_one_dictionary(
     arrays: &[&ArrayData],
     rows: &[(usize, Range<usize>)],

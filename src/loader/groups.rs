@@ -4,11 +4,12 @@ use std::num::NonZero;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use arrow_array::{Array, ArrayRef};
+use arrow_array::Array;
 use arrow_schema::FieldRef;
 
 #[cfg(feature = "python")]
 use super::conversion_hashes::fold_column;
+use super::dictionary::{Dictionary, REMEMBERED_FROM, other_dictionary};
 use super::kept_rows::{KeptArray, KeptRow, VariedGroups};
 #[cfg(feature = "python")]
 use super::row_hashes::fold_bytes;
@@ -27,9 +28,6 @@ use crate::ffi::dlpack::DLDeviceType;
 use crate::matrix::MatrixChunk;
 use crate::spec::{Conversion, Options, ResultKind, ResultSpec, Selection, Spec};
 use crate::tensor::Tensor;
-
-/// Values from which on a dictionary that was compared is kept, with its whole array, to be recognised by its memory.
-const REMEMBERED_FROM: usize = 256;
 
 /// The groups of a batch, and what is known of them from the source's type.
 pub(super) struct Groups {
@@ -50,11 +48,6 @@ struct Prepared {
     matched: Vec<Option<DeviceArray>>,
     /// What the codes of a column stand for, if they are those of categories.
     categories: Option<DeviceArray>,
-}
-
-struct Dictionary {
-    array: DeviceArray,
-    values: ArrayRef,
 }
 
 /// The columns of one source array, ready to be packed as rows.
@@ -352,7 +345,7 @@ impl Prepared {
             _ => Vec::new(),
         };
         if self.known().is_empty() {
-            let first = found.iter().cloned().map(|found| found.map(Dictionary::new).transpose());
+            let first = found.iter().map(|found| found.as_ref().map(Dictionary::new).transpose());
             // Another lane may have been first: its dictionaries are compared below.
             _ = self.dictionaries.set(first.collect::<Result<_>>()?);
         }
@@ -363,10 +356,8 @@ impl Prepared {
             let before = self.matched.get(index).and_then(Option::as_ref);
             let is_compared = before.is_some_and(|before| before.is_same_memory(&found));
             if !is_compared && found.to_arrow()?.as_ref() != first.values.as_ref() {
-                let reason = "the arrays have different dictionaries, so their codes mean different things";
-                return Err(Error::unsupported(reason)
-                    .remedy_is(spec.dictionary_values().map_or(Remedy::DictionaryValues, remedy_of_different))
-                    .in_column(spec.field().name()));
+                let remedy = spec.dictionary_values().map_or(Remedy::DictionaryValues, remedy_of_different);
+                return Err(other_dictionary(remedy, spec.field().name()));
             }
             if first.values.len() >= REMEMBERED_FROM
                 && let Some(last) = matched.last_mut()
@@ -436,13 +427,4 @@ fn column_of(array: &DeviceArray, position: Option<usize>, spec: &Spec) -> Resul
         Some(field) => convert::decode(&column, spec, field)?,
         None => column,
     }))
-}
-
-impl Dictionary {
-    /// Copied, so that it does not keep its whole array alive.
-    fn new(dictionary: DeviceArray) -> Result<Self> {
-        let array = convert::copy_array_for(&dictionary, "dictionary kept apart")?;
-        let values = array.to_arrow()?;
-        Ok(Self { array, values })
-    }
 }

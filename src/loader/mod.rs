@@ -6,6 +6,7 @@ mod byte_budget;
 mod checks;
 #[cfg(feature = "python")]
 mod conversion_hashes;
+mod dictionary;
 mod draws;
 mod groups;
 mod inline;

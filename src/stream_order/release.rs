@@ -50,7 +50,7 @@ impl Readiness {
             return End::Now;
         }
         let uses = uses.into_iter().filter(|used| !used.wait.is_skipped());
-        // Both events, because the stream may be a later one that has the handle of the first. That of the first is complete by then.
+        // Both events: the stream may be a later one that has the handle of the first.
         let events = uses.flat_map(|Use { ordinal, stream, event, .. }| {
             let event = event.filter(|event| !event.is_known_complete());
             [event, stream.and_then(|stream| recorded_again(ordinal, stream))].into_iter().flatten()
@@ -73,7 +73,7 @@ impl Readiness {
 
 /// Records an event behind the work that a stream got since; `None` if the driver cannot, as when the stream was
 /// destroyed.
-pub(super) fn recorded_again(ordinal: i32, stream: Stream) -> Option<Event> {
+fn recorded_again(ordinal: i32, stream: Stream) -> Option<Event> {
     let current = host::device(ordinal).ok()?.enter_unchecked().ok()?;
     (current.is_capturing(stream) == Ok(false)).then(|| Event::record(&current, stream).ok())?
 }

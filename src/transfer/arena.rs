@@ -162,8 +162,8 @@ impl Job<'_> {
     }
 
     /// Returns whether a piece goes through a staging buffer: memory of the CPU, and small page-locked pieces that may be
-    /// read now, whatever a stream that was named has still to do. Page-locked memory that is labelled as the CPU's, as PyTorch labels it, is the CPU's: its owner knows of
-    /// no copies under way, and may change it when the call returns.
+    /// read now, unless a stream is named, which may have work on them. Page-locked memory that is labelled as the CPU's, as
+    /// PyTorch labels it, is the CPU's: its owner knows of no copies under way, and may change it when the call returns.
     fn is_staged(&self, piece: &Moving) -> Result<bool> {
         match (self.own.device_type(), self.readiness) {
             (DLDeviceType::CPU, _) => Ok(true),

@@ -202,3 +202,23 @@ class TestCodesOfLists:
         source = pa.Table.from_batches([lists_of(words, first) for first in range(6)])
         [batch] = ad.Loader(source, batch_size=24, columns={"l": ad.padded("l")}, shuffle_buffer=24, seed=0)
         assert numpy_of(batch["l"]).max() < 100
+
+    def test_do_not_keep_the_first_array(self):
+        """Its dictionary is copied: the memory of its rows is let go of when they were taken."""
+        alive = []
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for _ in range(4):
+                content = np.arange(12, dtype="int8") % 5
+                alive.append(weakref.ref(content))
+                codes = pa.Array.from_buffers(pa.int8(), 12, [None, pa.py_buffer(content)])
+                items = pa.DictionaryArray.from_arrays(codes, pa.array(list("abcde")))
+                del content, codes
+                yield pa.record_batch({"l": pa.ListArray.from_arrays(pa.array(range(0, 13, 3), pa.int32()), items)})
+
+        iterator = iter(ad.Loader(batches, batch_size=4, columns={"l": ad.padded("l")}, prefetch=0))
+        for _ in range(3):
+            next(iterator)
+        gc.collect()
+        assert alive[0]() is None
+        iterator.close()

@@ -86,7 +86,8 @@ impl LoaderSource {
         Ok(Self { object: object.clone().unbind(), is_callable, turns: SourceTurns::default(), last: Mutex::default() })
     }
 
-    /// The stream of an epoch, of the columns that are read of it; unless it is one that `refuses` refuses: nothing of it is read then, but an item of an iterator.
+    /// The stream of an epoch, of the columns that are read of it; unless it is one that `refuses` refuses: nothing of it is
+    /// read then, but an item of an iterator.
     ///
     /// # Errors
     /// What the callable, the dunder or the iterator raises; when the source can be read once, and was; what `refuses` says.

@@ -10,7 +10,8 @@ use crate::python::sources::Projection;
 use crate::spec::Conversion;
 use crate::stream_order::Interrupts;
 
-/// Returns what `begin` makes of the type of the columns that are read, after `add` was called with each array of the source, or of the shards in their order.
+/// Returns what `begin` makes of the type of the columns that are read, after `add` was called with each array of the
+/// source, or of the shards in their order.
 ///
 /// # Errors
 /// Those of `begin`, before a stream is consumed, of `add`, and of reading; if shards have other types than the first.

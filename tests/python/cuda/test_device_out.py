@@ -282,9 +282,15 @@ def test_out_is_written_behind_its_producer(pool: fakes.Pool, host_waits: Any) -
     assert target.let_go == 1
 
 
+def two_arrays() -> tuple[ad.Array, ad.Array]:
+    """What a tensor has, and what is written to it again."""
+    first, second = (ad.from_arrow(DeviceArray(pa.array(values)).give()) for values in ([1, 2, 3], [4, 5, 6]))
+    return first, second
+
+
 def test_a_tensor_of_ours_is_written_again(host_waits: Any) -> None:
     """Whoever asks for it afterwards waits for what was written, on a stream that waits for no other."""
-    first, second = (ad.from_arrow(DeviceArray(pa.array(values)).give()) for values in ([1, 2, 3], [4, 5, 6]))
+    first, second = two_arrays()
     ours, consumer = driver.Stream(), driver.Stream()
     with ad.stream(ours):
         tensor = ad.to_tensor(first, copy=True)
@@ -300,7 +306,7 @@ def test_a_tensor_of_ours_is_written_again(host_waits: Any) -> None:
 
 def test_a_tensor_of_ours_is_read_before_it_is_written_again(pool: fakes.Pool, host_waits: Any) -> None:
     """A copy of it is under way on another stream, and would come later."""
-    first, second = (ad.from_arrow(DeviceArray(pa.array(values)).give()) for values in ([1, 2, 3], [4, 5, 6]))
+    first, second = two_arrays()
     reads, writes = driver.Stream(), driver.Stream()
     tensor = ad.to_tensor(first, copy=True)
     driver.synchronize()
@@ -335,7 +341,7 @@ def test_managed_memory_is_written_under_the_name_of_a_device(pool: fakes.Pool) 
 
 
 def test_managed_memory_is_read_before_it_is_written_again(pool: fakes.Pool) -> None:
-    first, second = (ad.from_arrow(DeviceArray(pa.array(values)).give()) for values in ([1, 2, 3], [4, 5, 6]))
+    first, second = two_arrays()
     named = ad.from_dlpack(Out(filled((3,), "i8"), kind=CUDA_MANAGED)).to_device("cuda:0")
     ad.to_tensor(first, out=named)
     driver.synchronize()
@@ -352,7 +358,7 @@ def test_managed_memory_is_read_before_it_is_written_again(pool: fakes.Pool) -> 
 
 def test_what_another_device_reads_is_read_before_it_is_written_again() -> None:
     """Each device has a default stream by the same number."""
-    first, second = (ad.from_arrow(DeviceArray(pa.array(values)).give()) for values in ([1, 2, 3], [4, 5, 6]))
+    first, second = two_arrays()
     tensor = ad.to_tensor(first, copy=True)
     driver.synchronize()
     gate = driver.gate(driver.LEGACY, ordinal=1)
@@ -365,7 +371,7 @@ def test_what_another_device_reads_is_read_before_it_is_written_again() -> None:
 
 def test_a_later_stream_with_the_handle_of_another_waits_for_it() -> None:
     """A copy is under way on a stream that was destroyed, whose handle the next stream may get."""
-    first, second = (ad.from_arrow(DeviceArray(pa.array(values)).give()) for values in ([1, 2, 3], [4, 5, 6]))
+    first, second = two_arrays()
     tensor = ad.to_tensor(first, copy=True)
     driver.synchronize()
     reads, before = driver.Stream(), driver.Stream()
@@ -389,7 +395,7 @@ def test_a_later_stream_with_the_handle_of_another_waits_for_it() -> None:
 @pytest.mark.parametrize("validity", [False, True])
 def test_an_array_over_memory_that_is_written_again(validity: bool) -> None:
     """Its event is that of several parts with a validity. Whoever asks waits for the later write in both cases."""
-    first, second = (ad.from_arrow(DeviceArray(pa.array(values)).give()) for values in ([1, 2, 3], [4, 5, 6]))
+    first, second = two_arrays()
     mask = ad.to_tensor(ad.from_arrow(DeviceArray(pa.array([True, False, True])).give()))
     tensor = ad.to_tensor(first, copy=True)
     array = ad.to_arrow(tensor, validity=mask) if validity else ad.to_arrow(tensor)
