@@ -15,7 +15,7 @@ from ._native import Device, Loader
 
 if TYPE_CHECKING:
     # Type checkers without torch take the base for Any.
-    from torch import Tensor  # type: ignore[import-not-found, unused-ignore]
+    from torch import Tensor as _Tensor  # type: ignore[import-not-found, unused-ignore]
     from torch.utils.data import IterableDataset  # type: ignore[import-not-found, unused-ignore]
 else:
     # At run time it is registered: a subclass would import torch with this file.
@@ -83,7 +83,7 @@ class LoaderDataset(IterableDataset[_BatchT_co]):  # type: ignore[misc, unused-i
     ) -> None: ...
     @overload
     def __init__(
-        self: LoaderDataset[Tensor],
+        self: LoaderDataset[_Tensor],
         source: Any = None,
         *,
         batch_size: int,
