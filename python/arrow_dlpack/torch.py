@@ -189,7 +189,8 @@ class LoaderDataset(IterableDataset[_BatchT_co]):  # type: ignore[misc, unused-i
     def __iter__(self) -> Iterator[_BatchT_co]:
         """Begins the next epoch, or continues that of a loaded state: in a worker process, its share of the batches.
 
-        An iteration that fails to open the source has not begun: the next one begins where it would have.
+        An iteration that fails to open the source has not begun: the next one begins where it would have. With workers,
+        it has begun if one of them could.
         """
         info = _worker_info()
         return self._of_rank() if info is None else self._share(info)
@@ -232,7 +233,9 @@ class LoaderDataset(IterableDataset[_BatchT_co]):  # type: ignore[misc, unused-i
             if worker.seed != seed:
                 worker = self._worker = self._made_for(number, seed)
             _place(worker.loader, turn)
-            return self._batches_of(worker)
+            batches = self._batches_of(worker)
+        self._epochs.has_begun(turn)
+        return batches
 
     def _batches_of(self, worker: _Worker) -> Iterator[Any]:
         batches = iter(worker.loader)

@@ -96,6 +96,21 @@ class TestDataSets:
         whole = [[row, row + 1, row + 2] for row in (0, 9, 3, 12, 6, 15)]
         assert [rows(), rows()] == [whole[2:], whole]
 
+    def test_are_not_known_if_a_worker_could_open_its_part(self, data, tmp_path: Path):
+        from arrow_dlpack.torch import LoaderDataset
+
+        path = tmp_path / "there"
+        sources = [(functools.partial(opened_if, path_of, start), 9) for path_of, start in ((tmp_path, 0), (path, 9))]
+        dataset = LoaderDataset(sources=sources, lanes=2, batch_size=3)
+        batches = iter(data.DataLoader(dataset, batch_size=None, num_workers=2, timeout=60))
+        assert next(batches)[:, 0].tolist() == [0, 1, 2]
+        with pytest.raises(OSError, match="not there"):
+            list(batches)
+        with pytest.raises(RuntimeError, match="worker processes make the batches"):
+            dataset.state_dict()
+        path.touch()
+        assert len(list(data.DataLoader(dataset, batch_size=None, num_workers=2))) == 6
+
     def test_may_be_asked_by_another_thread(self, torch):
         from arrow_dlpack.torch import LoaderDataset
 
