@@ -1,8 +1,9 @@
 // The kernels of src/cuda/kernels.cu as functions of the host, for the simulated driver: the source that goes to the device,
 // compiled by a C++ compiler. Global memory is reached through the driver's accessors alone, which know what a launch touches.
 //
-// Threads run one after the other. Where a kernel has barriers, each thread of a block is a fiber, and a round runs
-// every fiber to its next barrier.
+// Threads run one after the other, in another order in each block. Where a kernel has barriers, each thread of a block is a fiber,
+// and a round runs every fiber to its next barrier, in another order in each round: a barrier that is missing shows, as does a
+// thread that relies on an earlier one. Shared memory is poisoned before each block.
 
 #include <algorithm>
 #include <cstddef>
@@ -66,9 +67,39 @@ template <class T> void store(T* to, T value) {
     if (bytes) memcpy(bytes, &value, sizeof value);
 }
 
-// Threads run one after the other, so that nothing comes between these accesses.
+// Nothing comes between these accesses, as one thread runs at a time.
 void add(unsigned long long* to, unsigned long long value) { store(to, load(to) + value); }
 void lower(unsigned long long* to, unsigned long long value) { store(to, std::min(load(to), value)); }
+
+// ---- Orders ----
+
+// The same in each process: a failure comes again.
+unsigned long long draws = 0x9e3779b97f4a7c15;
+
+unsigned below(unsigned limit) {
+    draws ^= draws << 13;
+    draws ^= draws >> 7;
+    draws ^= draws << 17;
+    return (unsigned)((draws >> 32) * limit >> 32);
+}
+
+// Makes `order` a random order of 0, 1 and so on.
+void draw_order(std::vector<unsigned>& order, unsigned count) {
+    order.resize(count);
+    for (unsigned place = 0; place < count; place++) order[place] = place;
+    for (unsigned place = count; place > 1; place--) std::swap(order[place - 1], order[below(place)]);
+}
+
+std::vector<unsigned> threads_in_order, blocks_in_order;
+
+// ---- Shared memory ----
+
+// The linker names the bounds of a section so.
+extern "C" unsigned char __start_shared_memory[], __stop_shared_memory[];
+
+void poison_shared_memory() {
+    memset(__start_shared_memory, 0xa5, (size_t)(__stop_shared_memory - __start_shared_memory));
+}
 
 // ---- Fibers ----
 
@@ -118,7 +149,8 @@ void run_block(unsigned threads) {
     }
     for (;;) {
         size_t finished = 0, at_barrier = 0;
-        for (unsigned thread = 0; thread < threads; thread++) {
+        draw_order(threads_in_order, threads);
+        for (unsigned thread : threads_in_order) {
             Fiber& fiber = fibers[thread];
             if (fiber.at != FINISHED) {
                 threadIdx = {thread, 0, 0};
@@ -136,13 +168,16 @@ void run_block(unsigned threads) {
 
 void run_grid(bool has_barriers) {
     for (unsigned y = 0; y < gridDim.y; y++) {
-        for (unsigned x = 0; x < gridDim.x; x++) {
+        draw_order(blocks_in_order, gridDim.x);
+        for (unsigned x : blocks_in_order) {
             blockIdx = {x, y, 0};
+            poison_shared_memory();
             if (has_barriers) {
                 run_block(blockDim.x);
                 continue;
             }
-            for (unsigned thread = 0; thread < blockDim.x; thread++) {
+            draw_order(threads_in_order, blockDim.x);
+            for (unsigned thread : threads_in_order) {
                 threadIdx = {thread, 0, 0};
                 body();
             }
@@ -157,7 +192,7 @@ void run_grid(bool has_barriers) {
 #define __launch_bounds__(threads, blocks)
 #define __noinline__
 #define __grid_constant__
-#define __shared__ static
+#define __shared__ static __attribute__((section("shared_memory")))
 
 namespace {
 #include "kernels.cu"

@@ -80,6 +80,13 @@ def test_elements_of_any_alignment_are_gathered(shift: int, pool: fakes.Pool) ->
         assert back(batch).equals(pa.array(ad.to_arrow(view, names=["a", "b", "c"]))), dtype
 
 
+@pytest.mark.parametrize("dtype", ["int8", "float64"])
+def test_a_block_of_the_kernel_copies_one_tile_after_the_other(dtype: str, pool: fakes.Pool) -> None:
+    # More tiles of 1,024 elements than the launch has blocks: 40 on each of the four multiprocessors.
+    view = values((500, 700), dtype).T
+    assert back(ad.to_arrow(placed(pool, view))).equals(pa.array(ad.to_arrow(view)))
+
+
 def test_a_copy_is_made_only_if_it_is_allowed(pool: fakes.Pool) -> None:
     view = values((100,), "int32")[::2]
     with pytest.raises(ad.CopyError, match="strided elements gathered"):
