@@ -143,26 +143,15 @@ class Epochs:
                     claim["workers"].append(worker)
                     return Turn(*claim["turn"])
             turn = _claimed(numbers, "workers")
-            claim = {"of": of, "workers": [worker], "turn": astuple(turn), "has_begun": False, "given_back": None}
+            claim = {"of": of, "workers": [worker], "turn": astuple(turn)}
             numbers["claims"] = [*numbers["claims"], claim][-_REMEMBERED:]
             return turn
-
-    def has_begun(self, turn: Turn) -> None:
-        """A worker could begin there: this is an iteration, whatever other workers of it cannot do."""
-        with self._numbers() as numbers:
-            for claim in _of_turn(numbers, turn):
-                claim["has_begun"] = True
-                if claim["given_back"] == numbers["version"]:
-                    _set(numbers, next=turn.epoch + 1, state=None, latest="workers")
 
     def give_back(self, turn: Turn) -> None:
         """The next iteration begins there, as this one could not, unless another has begun, or was set, since."""
         with self._numbers() as numbers:
-            claims = _of_turn(numbers, turn)
-            if numbers["version"] == turn.version and not any(claim["has_begun"] for claim in claims):
+            if numbers["version"] == turn.version:
                 _set(numbers, next=turn.epoch, state=turn.state, latest=None)
-                for claim in claims:
-                    claim["given_back"] = numbers["version"]
 
     def set_epoch(self, epoch: int) -> None:
         """The next iteration is of this epoch; it keeps a state of the same epoch."""
@@ -217,11 +206,6 @@ def _claimed(numbers: dict[str, Any], latest: str) -> Turn:
     turn = _turn(numbers)
     _set(numbers, next=turn.epoch + 1, state=None, latest=latest)
     return replace(turn, version=numbers["version"])
-
-
-def _of_turn(numbers: dict[str, Any], turn: Turn) -> list[dict[str, Any]]:
-    """The claim of workers to this turn, if there is one."""
-    return [claim for claim in numbers["claims"] if Turn(*claim["turn"]).version == turn.version]
 
 
 def epoch_number(epoch: Any) -> int:

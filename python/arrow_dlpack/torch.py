@@ -190,7 +190,7 @@ class LoaderDataset(IterableDataset[_BatchT_co]):  # type: ignore[misc, unused-i
         """Begins the next epoch, or continues that of a loaded state: in a worker process, its share of the batches.
 
         An iteration that fails to open the source has not begun: the next one begins where it would have. With workers,
-        it has begun if one of them could.
+        that is for worker 0 to do, whose batch comes first.
         """
         info = _worker_info()
         return self._of_rank() if info is None else self._share(info)
@@ -228,14 +228,13 @@ class LoaderDataset(IterableDataset[_BatchT_co]):  # type: ignore[misc, unused-i
             self._epochs.set_state_of_worker(next_epoch, worker.seed)
             return batches
         turn = self._epochs.claim_of_worker(number, info.seed - info.id)
-        with self._given_back(turn):
+        # The loop gets the first batch of worker 0, or its error: what other workers cannot do comes after batches.
+        with self._given_back(turn) if number[0] == 0 else contextlib.nullcontext():
             seed = self._seed_of(self._ranks_now(), turn.seed)
             if worker.seed != seed:
                 worker = self._worker = self._made_for(number, seed)
             _place(worker.loader, turn)
-            batches = self._batches_of(worker)
-        self._epochs.has_begun(turn)
-        return batches
+            return self._batches_of(worker)
 
     def _batches_of(self, worker: _Worker) -> Iterator[Any]:
         batches = iter(worker.loader)

@@ -230,21 +230,3 @@ class TestEpochs:
         assert (turn.epoch, epochs.claimed()) == (8, 9)
         epochs.give_back(turn)
         assert epochs.next == 10
-
-    def test_a_worker_gives_no_turn_back_that_another_has_begun(self):
-        epochs = Epochs(5)
-        turns = [epochs.claim_of_worker((worker, 3), 77) for worker in range(3)]
-        epochs.give_back(turns[0])
-        assert (epochs.next, epochs.is_in_workers) == (0, False)
-        epochs.has_begun(turns[1])
-        assert (epochs.next, epochs.is_in_workers) == (1, True)
-        epochs.give_back(turns[2])
-        assert (epochs.next, epochs.is_in_workers) == (1, True)
-
-    def test_a_worker_that_begins_late_changes_nothing_that_was_set(self):
-        epochs = Epochs(5)
-        turns = [epochs.claim_of_worker((worker, 2), 77) for worker in range(2)]
-        epochs.give_back(turns[0])
-        epochs.set_epoch(8)
-        epochs.has_begun(turns[1])
-        assert (epochs.next, epochs.is_in_workers) == (8, False)
