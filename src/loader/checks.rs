@@ -17,6 +17,8 @@ pub(super) struct Checks {
     pub(super) expected: BTreeMap<usize, Digest>,
     /// Whether shards with such a digest are read again, even if none of their rows is needed.
     pub(super) all: bool,
+    /// Whether the lanes are shuffled. Then the next state, too, must have digests of all their rows.
+    pub(super) shuffled: bool,
     /// The hash of the dictionaries of codes, if they are known.
     pub(super) dictionaries: Option<u64>,
     /// How many rows the only shard had when the state was taken, if that is known.
@@ -45,6 +47,11 @@ impl Checks {
         );
         let own = Remedy::from("load the state that this rank has taken with this world_size");
         Err(Error::argument(reason).remedy_is(own.or(Remedy::NotVerified)))
+    }
+
+    /// Returns whether this shard is read even if none of its rows is needed.
+    pub(super) fn opens(&self, shard: usize) -> bool {
+        self.all && (self.shuffled || self.expected.contains_key(&shard))
     }
 
     /// Checks the dictionaries of codes, the first time that they are read.

@@ -221,7 +221,8 @@ impl Batches {
         let readers = if load.prefetch == 0 { 1 } else { load.readers.clamp(1, period) };
         let log = ReadLog::new(lanes.clone(), readers);
         let KnownState { had, all, dictionaries, .. } = *known;
-        let checks = Checks { log: log.clone(), expected: known.digests.clone(), all, dictionaries, had };
+        let (expected, shuffled) = (known.digests.clone(), load.shuffle.is_some());
+        let checks = Checks { log: log.clone(), expected, all, shuffled, dictionaries, had };
         let budget = ByteBudget::new(load.shuffle.and_then(|shuffle| shuffle.bytes));
         let mut opened = Some((first, stream));
         let producer = |reader: usize| {

@@ -242,7 +242,7 @@ impl SourceRows {
         while passed < count {
             if let (None, Some(part)) = (&self.open, self.parts.parts.front())
                 && let Some(rows) = part.rows.filter(|rows| *rows <= count - passed)
-                && !(self.checks.all && self.checks.expected.contains_key(&part.shard))
+                && !self.checks.opens(part.shard)
             {
                 self.parts.parts.pop_front();
                 self.count(rows)?;

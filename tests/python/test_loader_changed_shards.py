@@ -1,5 +1,6 @@
 """Shards that have changed between a state and its resumption are found, and `verify="all"` compares each of them."""
 
+import itertools
 import json
 import random
 import struct
@@ -126,6 +127,26 @@ class TestVerifyingAllShards:
                 except ad.ConversionError:
                     refused += 1
         assert refused > 0
+
+    def test_takes_the_own_state_after_each_of_several_resumes(self):
+        chance = random.Random(9)
+        for _ in range(60):
+            options: dict[str, Any] = {
+                "lanes": chance.choice([2, 3]), "batch_size": chance.choice([1, 2, 4]),
+                "world_size": chance.choice([2, 3, 4]), "shuffle_buffer": chance.choice([0, 2, 4]),
+                "shuffle_shards": False, "seed": 1, "verify": "all",
+            }  # fmt: skip
+            options["rank"] = chance.randrange(options["world_size"])
+            sources = self.shards_of([1, *(chance.choice([1, 3, 10, 20]) for _ in range(4))])
+            batches = [rows_of(batch) for batch in ad.Loader(sources=sources, **options)]
+            state, taken = None, 0
+            while taken < len(batches):
+                loader = ad.Loader(sources=sources, **options)
+                if state is not None:
+                    loader.load_state_dict(state)
+                count = chance.randint(1, 3)
+                assert [rows_of(batch) for batch in itertools.islice(loader, count)] == batches[taken : taken + count]
+                state, taken = loader.state_dict(), taken + count
 
     def test_of_a_lane_that_ranks_share_needs_the_rows_of_the_rank(self):
         options = {"lanes": 1, "world_size": 4, "batch_size": 12}

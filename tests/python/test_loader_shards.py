@@ -240,6 +240,13 @@ class TestFaults:
         assert "sources=" in caught.value.remedy
         assert loader_threads() == 0
 
+    def test_one_reader_as_two_shards(self):
+        reader = table_of(0, 20).to_reader()
+        with pytest.raises(ValueError, match="shards 0 and 2 are one RecordBatchReader, which can be read once"):
+            ad.Loader(sources=[reader, table_of(20, 5), (reader, 20)], batch_size=5)
+        table = table_of(0, 20)
+        assert len(list(ad.Loader(sources=[table, table, reader, table.to_reader()], batch_size=5))) == 16
+
     @pytest.mark.parametrize("shuffle_buffer", [0, 7, 1000])
     def test_more_rows_in_the_last_shard(self, shuffle_buffer: int):
         for lanes in (1, 2):

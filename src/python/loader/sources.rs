@@ -1,5 +1,6 @@
 //! What a loader reads: one source, or several as shards with their numbers of rows.
 
+use std::collections::HashMap;
 use std::ffi::CString;
 use std::sync::Arc;
 
@@ -112,6 +113,7 @@ impl Sources {
         }
         let shard = |(number, item)| Shard::new(item).map_err(|error| of_item(sources.py(), error, number));
         let shards = items.iter().enumerate().map(shard).collect::<PyResult<Vec<_>>>()?;
+        refuse_one_reader_twice(sources.py(), &shards)?;
         Ok(Self { shards: Arc::new(shards), items: Some(PyList::new(sources.py(), items)?.unbind()) })
     }
 
@@ -236,6 +238,26 @@ impl Sources {
         }
         visit.call(&self.items)
     }
+}
+
+/// Refuses an object that is two of the shards, and can be read once: the second shard would have no rows.
+///
+/// # Errors
+/// `ValueError` if there is one.
+fn refuse_one_reader_twice(py: Python<'_>, shards: &[Shard]) -> PyResult<()> {
+    let mut known = HashMap::with_capacity(shards.len());
+    for (number, shard) in shards.iter().enumerate() {
+        if let Some(first) = known.insert(shard.source.identity(), number)
+            && !shard.source.is_read_again(py)?
+        {
+            let name = shard.source.name(py)?;
+            return Err(PyValueError::new_err(format!(
+                "shards {first} and {number} are one {name}, which can be read once: the second would have no rows; pass it \
+                 once, or callables that open it"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// The sum of numbers of rows; `None` if one is not known.
