@@ -73,7 +73,7 @@ impl Readiness {
 
 /// Records an event behind the work that a stream got since; `None` if the driver cannot, as when the stream was
 /// destroyed.
-fn recorded_again(ordinal: i32, stream: Stream) -> Option<Event> {
+pub(super) fn recorded_again(ordinal: i32, stream: Stream) -> Option<Event> {
     let current = host::device(ordinal).ok()?.enter_unchecked().ok()?;
     (current.is_capturing(stream) == Ok(false)).then(|| Event::record(&current, stream).ok())?
 }

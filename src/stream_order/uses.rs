@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use smallvec::SmallVec;
 
 use super::capture::captured_with;
+use super::release::recorded_again;
 use super::{Readiness, Use, Wait, enter, host, settle};
 use crate::alloc::Owner;
 use crate::cuda::{Current, Event, Stream, is_host_visible};
@@ -92,7 +93,8 @@ impl Readiness {
         Err(refused)
     }
 
-    /// Makes `stream`, of the current context, wait for the uses of the memory that are known, before it writes the memory again.
+    /// Makes `stream`, of the current context, wait for the uses of the memory that are known, before it writes the memory again: of a
+    /// stream that was named for it, for all work that it has by now.
     ///
     /// # Errors
     /// If the driver fails, or the stream is being captured while a use is under way.
@@ -101,19 +103,26 @@ impl Readiness {
             return Ok(());
         }
         let uses = self.0.uses.lock().unwrap_or_else(PoisonError::into_inner);
-        for event in uses.iter().filter_map(|used| used.event.as_ref()).filter(|event| !event.is_known_complete()) {
+        let is_capturing = !uses.is_empty() && current.is_capturing(stream)?;
+        for used in uses.iter() {
+            let is_own = |ordinal, other| stream == other && ordinal == current.device().ordinal();
             // It does its work in turn. Of other streams, this may be a later one with the handle of the first.
-            let is_own = event.stream() == stream && event.device().ordinal() == current.device().ordinal();
-            if is_own && stream == Stream::LEGACY {
-                continue;
-            }
-            if !current.is_capturing(stream)? {
-                current.stream_waits(stream, *event.handle())?;
-            } else if !event.is_complete(current)? {
-                // A wait for work outside the capture would make it invalid.
-                let why = "what reads the memory is not done";
-                let remedy = |device| Remedy::WrittenBeforeCapture { device };
-                return Err(captured_with(current, stream, why, remedy));
+            let before = used.event.as_ref().filter(|event| {
+                let is_in_turn = stream == Stream::LEGACY && is_own(event.device().ordinal(), event.stream());
+                !is_in_turn && !event.is_known_complete()
+            });
+            // Work outside a capture cannot be waited for in it.
+            let named = used.stream.filter(|named| !is_capturing && !is_own(used.ordinal, *named));
+            let since = named.and_then(|named| recorded_again(used.ordinal, named));
+            for event in before.into_iter().chain(&since) {
+                if !is_capturing {
+                    current.stream_waits(stream, *event.handle())?;
+                } else if !event.is_complete(current)? {
+                    // A wait for work outside the capture would make it invalid.
+                    let why = "what reads the memory is not done";
+                    let remedy = |device| Remedy::WrittenBeforeCapture { device };
+                    return Err(captured_with(current, stream, why, remedy));
+                }
             }
         }
         drop(uses);
