@@ -484,7 +484,7 @@ __device__ void prefetch_valid(const Column* column, u64 row, u32 apart, u32 liv
     if (validity) {
 #pragma unroll
         for (u32 lane = 0; lane < LANES; lane++) {
-            if (live >> lane & 1) prefetch((const u8*)validity + (first + lane * apart >> 3));
+            if (live >> lane & 1) prefetch((const u8*)validity + ((first + lane * apart) >> 3));
         }
     }
 }
