@@ -6,7 +6,7 @@ import contextlib
 import copy
 import importlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
@@ -74,6 +74,7 @@ class LoaderDataset(IterableDataset[_BatchT_co]):  # type: ignore[misc, unused-i
         source: Any = None,
         *,
         batch_size: int,
+        columns: Sequence[str] | None = None,
         xp: Any,
         rank: int | None = None,
         world_size: int | None = None,
@@ -87,6 +88,7 @@ class LoaderDataset(IterableDataset[_BatchT_co]):  # type: ignore[misc, unused-i
         source: Any = None,
         *,
         batch_size: int,
+        columns: Sequence[str] | None = None,
         rank: int | None = None,
         world_size: int | None = None,
         group: Any = None,

@@ -41,6 +41,9 @@ def reads_data_sets_of_torch(source: ad.RecordBatch) -> None:
         len(matrix.shape)
     for other in LoaderDataset(source, batch_size=2, xp="numpy"):
         assert_type(other, Any)
+    # Of a list or a dict, both kinds of batches.
+    LoaderDataset(source, batch_size=2, columns=["a"] if source else {"x": "a"})
+    LoaderDataset(source, batch_size=2, columns=3)  # type: ignore[call-overload]
     loader: DataLoader[dict[str, Any]] = DataLoader(groups, batch_size=None)
     iter(loader)
 
