@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 
 use super::context::{CudaDevice, Current};
 use super::driver::{Called, ContextHandle, Status, StreamHandle, is_forked};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Remedy, Result};
 
 /// `CU_STREAM_NON_BLOCKING`: does not wait for the legacy default stream.
 const NON_BLOCKING: u32 = 1;
@@ -42,7 +42,7 @@ impl Stream {
     pub(crate) fn named(number: usize) -> Result<Self> {
         if number == 0 {
             return Err(Error::argument("stream 0 could mean either default stream, so DLPack disallows it")
-                .remedy_is("pass 1 for the legacy default stream, or 2 for the per-thread default stream"));
+                .remedy_is(Remedy::DefaultStream));
         }
         Ok(Self(StreamHandle::from_address(number)))
     }

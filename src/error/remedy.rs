@@ -251,6 +251,14 @@ remedies! {
         "name it in columns=, such as columns={{{column}: ad.arrow({column})}}, to have it in Arrow, or make a column of lists for each \
          field first, such as pyarrow.ListArray.from_arrays(lists.offsets, lists.values.field(name))",
     }
+    NoDtypeOfComplex {
+        "set no Conversion::dtype to get the complex numbers as they are",
+        "leave dtype out to get the complex numbers as they are",
+    }
+    NoDtypeAndCast {
+        "set no Conversion::dtype, and cast the result in the library that takes it",
+        "leave dtype out, and cast the result in the library that takes it",
+    }
     CastElsewhere {
         "pass DType::Float32, and cast the result in the library that takes it",
         "pass dtype=\"float32\", and cast the result in the library that takes it",
@@ -298,6 +306,10 @@ remedies! {
         "leave the column out, and pass NullPolicy::Fill with a value of your own for it",
         "leave the column out, and pass a number of your own for it in nulls=",
     }
+    CountsAlone {
+        "ask for Statistic::Count or Statistic::NullCount, or leave the column out",
+        "ask for its \"count\" or \"null_count\", or leave the column out",
+    }
     MoreValuesOrMean {
         "pass a higher limit, or ask for Statistic::Mean",
         "pass a higher limit=, or ask for its \"mean\"",
@@ -338,6 +350,7 @@ remedies! {
         "convert it by itself, or leave {column} out of the columns",
         "convert it by itself, to_tensor(data[{column}]), or leave it out with columns=",
     }
+    MatrixOfAll { "select Selection::Whole for a matrix of all columns", "leave columns out for a matrix of all columns" }
     NoColumns { "select no columns of it", "leave columns= out" }
     FillInBatches {
         "ask for the validity of the group with Group::validity, or pass NullPolicy::Fill with a value, or NullPolicy::Nan",
@@ -369,6 +382,10 @@ remedies! {
     WrittenBeforeCapture { device } {
         "call stream_order::warm_up for {device} and synchronise the data before the capture",
         "call ad.warm_up(\"{device}\") and synchronise the data before the capture, or pass stream=-1 if it is ordered otherwise",
+    }
+    DefaultStream {
+        "pass Stream::LEGACY, or Stream::PER_THREAD",
+        "pass 1 for the legacy default stream, or 2 for the per-thread default stream",
     }
     ForkEarlier {
         "start processes without a fork, or fork before CUDA is used",

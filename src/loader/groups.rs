@@ -75,8 +75,7 @@ impl Groups {
     /// As [`Conversion::check`]; where no group is named; for kept nulls of a result without validity.
     pub(super) fn new(field: &FieldRef, conversion: &Conversion) -> Result<Self> {
         if matches!(&conversion.selection, Selection::Named(groups) if groups.is_empty()) {
-            let reason = "columns names no group";
-            return Err(Error::argument(reason).remedy_is("leave it out for a matrix of all columns"));
+            return Err(Error::argument("no group is named").remedy_is(Remedy::MatrixOfAll));
         }
         let field = &*conversion.type_at_paths(field)?;
         conversion.check_columns(field)?;

@@ -246,7 +246,7 @@ impl Statistics {
 fn dtype_of(column: &FieldRef) -> Result<DType> {
     let refused = || {
         Error::unsupported(format!("values of {} are no numbers", column.data_type()))
-            .remedy_is("ask for its \"count\" or \"null_count\", or leave the column out")
+            .remedy_is(Remedy::CountsAlone)
             .in_column(column.name())
     };
     let dtype = if leaf_of(column.data_type()).is_decimal() {

@@ -89,10 +89,8 @@ impl Element {
     fn no_cast_to(self, dtype: DType) -> Error {
         let error = Error::unsupported(format!("no cast from {self} to {dtype} exists"));
         match self {
-            Self::Pairs(_) => error.remedy_is("leave dtype out to get the complex numbers as they are"),
-            _ if dtype.is_castable() => {
-                error.remedy_is("leave dtype out, and cast the result in the library that takes it")
-            }
+            Self::Pairs(_) => error.remedy_is(Remedy::NoDtypeOfComplex),
+            _ if dtype.is_castable() => error.remedy_is(Remedy::NoDtypeAndCast),
             _ => error.remedy_is(Remedy::CastElsewhere),
         }
     }

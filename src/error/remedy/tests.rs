@@ -14,7 +14,18 @@ fn is_python(text: &str) -> bool {
         let is_named = before.ends_with(|last: char| last.is_ascii_lowercase());
         has_keyword |= is_named && parts.peek().is_some_and(|after| !after.starts_with('=') && !before.is_empty());
     }
-    let words = ["True", "False", "xp", "validity()", "to_device(\"cpu\")", "binary()", "\"spawn\"", "\"float64\""];
+    let words = [
+        "True",
+        "False",
+        "xp",
+        "validity()",
+        "to_device(\"cpu\")",
+        "binary()",
+        "\"spawn\"",
+        "\"float64\"",
+        "\"count\"",
+        "dtype out",
+    ];
     has_keyword
         || words.iter().any(|word| {
             text.match_indices(word).any(|(at, _)| {
