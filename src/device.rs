@@ -7,7 +7,7 @@ use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::ffi::dlpack::{DLDevice, DLDeviceType};
 
 /// A device type and an ordinal. The CPU has ordinal 0, also if the id came from Arrow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Device {
     device_type: DLDeviceType,
     id: i32,
@@ -108,6 +108,13 @@ impl From<DLDevice> for Device {
     }
 }
 
+impl fmt::Debug for Device {
+    /// Names the device as [`Display`](fmt::Display) does: a report of a tensor is read by people.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Device({self})")
+    }
+}
+
 impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_cpu() {
@@ -163,6 +170,7 @@ mod tests {
     fn strings_round_trip_and_nonsense_is_refused() {
         for text in ["cpu", "cuda:0", "cuda:1", "cuda_host:0", "rocm:3"] {
             assert_eq!(text.parse::<Device>().unwrap().to_string(), text);
+            assert_eq!(format!("{:?}", text.parse::<Device>().unwrap()), format!("Device({text})"));
         }
         assert_eq!("cuda".parse::<Device>().unwrap(), Device::new(DLDeviceType::CUDA, 0));
         for text in ["", "gpu", "cuda:", "cuda:-1", "cuda:x", "cuda:99999999999"] {
