@@ -76,7 +76,8 @@ impl Conversion {
     }
 
     /// Converts an array, a batch, or the chunks of a column or a table into named results: those of [`Selection::Each`] and
-    /// [`Selection::Named`].
+    /// [`Selection::Named`]. Of [`Selection::Whole`], the default, it is the one matrix, without a name: select `Selection::Each(None)`
+    /// for a tensor of each column.
     ///
     /// # Errors
     /// As [`Conversion::to_tensor`]; for groups of padded or ragged rows, and of Arrow columns: see [`Conversion::to_results`].
@@ -89,13 +90,10 @@ impl Conversion {
     /// let a: ArrayRef = Arc::new(Float32Array::from(vec![0.5, 1.5]));
     /// let y: ArrayRef = Arc::new(Int64Array::from(vec![1, 0]));
     /// let batch = RecordBatch::try_from_iter([("a", a.clone()), ("b", a), ("label", y)]).unwrap();
-    /// let groups = vec![
-    ///     ("x".to_owned(), Group::matrix(["a", "b"])),
-    ///     ("y".to_owned(), Group::column("label")),
-    /// ];
-    /// let conversion = Conversion::default().select(Selection::Named(groups));
+    /// let conversion = Conversion::default().groups([("x", Group::matrix(["a", "b"])), ("y", Group::column("label"))]);
     /// let tensors = conversion.to_tensors(&batch)?;
     /// assert_eq!((tensors[0].1.shape(), tensors[1].1.shape()), (&[2_i64, 2][..], &[2_i64][..]));
+    /// assert_eq!(conversion.select(Selection::Each(None)).to_tensors(&batch)?.len(), 3);
     /// # Ok::<(), arrow_dlpack::Error>(())
     /// ```
     pub fn to_tensors<'a>(&self, data: impl TryInto<Chunks<'a>, Error: Into<Error>>) -> Result<Vec<(String, Tensor)>> {

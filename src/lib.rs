@@ -30,7 +30,7 @@
 //!
 //! | what | where |
 //! |---|---|
-//! | what is asked for: columns, dtype, nulls, memory order, copies, threads | [`Conversion`], [`Selection`], [`PerColumn`] |
+//! | what is asked for: columns, dtype, nulls, memory order, copies, threads | [`Conversion`], [`Selection`], [`Group`], [`PerColumn`] |
 //! | Arrow to a tensor, or to one for each column or group | [`Conversion::to_tensor`], [`Conversion::to_tensors`], [`to_tensor`] |
 //! | into the caller's memory | [`Conversion::write`], [`Output`] |
 //! | which values are null | [`Conversion::validity`], [`Conversion::validity_bits`] |

@@ -115,6 +115,26 @@ impl Conversion {
         self.select(Selection::Whole(Some(columns.into_iter().map(Into::into).collect())))
     }
 
+    /// Selects named groups of columns, in this order: [`Selection::Named`].
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use arrow_array::{ArrayRef, Int32Array, RecordBatch};
+    /// use arrow_dlpack::{Conversion, DType, Group};
+    ///
+    /// let a: ArrayRef = Arc::new(Int32Array::from(vec![1, 2]));
+    /// let batch = RecordBatch::try_from_iter([("a", a.clone()), ("b", a.clone()), ("label", a)]).unwrap();
+    /// let groups = [("x", Group::matrix(["a", "b"]).dtype(DType::Float32)), ("y", Group::column("label"))];
+    /// let tensors = Conversion::default().groups(groups).to_tensors(&batch)?;
+    /// let shapes: Vec<_> = tensors.iter().map(|(name, tensor)| (name.as_str(), tensor.shape())).collect();
+    /// assert_eq!(shapes, [("x", &[2, 2][..]), ("y", &[2])]);
+    /// # Ok::<(), arrow_dlpack::Error>(())
+    /// ```
+    #[must_use]
+    pub fn groups<S: Into<String>>(self, groups: impl IntoIterator<Item = (S, Group)>) -> Self {
+        self.select(Selection::Named(groups.into_iter().map(|(name, group)| (name.into(), group)).collect()))
+    }
+
     setters! { Conversion:
         pub index: PandasIndex;
         pub dtype: impl Into<PerColumn<Option<DType>>>;

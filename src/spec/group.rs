@@ -15,12 +15,12 @@ use crate::error::{Error, Result};
 /// ```
 /// use std::sync::Arc;
 /// use arrow_array::{ArrayRef, Int8Array, RecordBatch};
-/// use arrow_dlpack::{Conversion, DType, Group, NullPolicy, Scalar, Selection};
+/// use arrow_dlpack::{Conversion, DType, Group, NullPolicy, Scalar};
 ///
 /// let a: ArrayRef = Arc::new(Int8Array::from(vec![Some(1), None]));
 /// let batch = RecordBatch::try_from_iter([("a", a.clone()), ("b", a)]).unwrap();
 /// let x = Group::matrix(["a", "b"]).dtype(DType::Float32).nulls(NullPolicy::Fill(Scalar::Int(0))).validity("x_valid");
-/// let tensors = Conversion::default().select(Selection::Named(vec![("x".to_owned(), x)])).to_tensors(&batch)?;
+/// let tensors = Conversion::default().groups([("x", x)]).to_tensors(&batch)?;
 /// assert_eq!(tensors[0].1.as_slice::<f32>()?, [1.0, 1.0, 0.0, 0.0]);
 /// assert_eq!((tensors[1].0.as_str(), tensors[1].1.as_bytes()?), ("x_valid", &[1_u8, 1, 0, 0][..]));
 /// # Ok::<(), arrow_dlpack::Error>(())
@@ -70,12 +70,12 @@ impl Group {
     /// ```
     /// use std::sync::Arc;
     /// use arrow_array::{ArrayRef, RecordBatch, StringArray};
-    /// use arrow_dlpack::{Conversion, Group, Pad, Scalar, Selection};
+    /// use arrow_dlpack::{Conversion, Group, Pad, Scalar};
     ///
     /// let text: ArrayRef = Arc::new(StringArray::from(vec!["to", "be!"]));
     /// let batch = RecordBatch::try_from_iter([("text", text)]).unwrap();
     /// let x = Group::padded("text", Pad::new(Scalar::Int(0))).validity("mask").lengths("n");
-    /// let results = Conversion::default().select(Selection::Named(vec![("x".to_owned(), x)])).to_results(&batch)?;
+    /// let results = Conversion::default().groups([("x", x)]).to_results(&batch)?;
     /// let tensors: Vec<_> = results.iter().filter_map(|(name, made)| Some((name.as_str(), made.as_tensor()?))).collect();
     /// assert_eq!(tensors[0].1.as_slice::<u8>()?, b"to\0be!");
     /// assert_eq!((tensors[1].0, tensors[1].1.as_bytes()?), ("mask", &[1_u8, 1, 0, 1, 1, 1][..]));
