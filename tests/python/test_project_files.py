@@ -73,6 +73,14 @@ def test_workflows_run_our_targets_on_pinned_actions():
         assert all(re.match(r"make |rustup (toolchain install|default) ", run) for run in runs), path
 
 
+def test_pypi_links_to_the_documents():
+    urls = tomllib.loads(read(ROOT / "python/pyproject.toml"))["project"]["urls"]
+    found = [re.fullmatch(rf"{urls['Repository']}/(?:tree|blob)/main/(.+)", url) for url in urls.values()]
+    files = {match[1] for match in found if match}
+    assert files == {"docs", "CHANGELOG.md"}
+    assert all((ROOT / name).exists() for name in files)
+
+
 def test_ci_runs_the_oldest_and_the_newest_python():
     project = tomllib.loads(read(ROOT / "python/pyproject.toml"))["project"]
     listed = [text.rpartition(" ")[2] for text in project["classifiers"] if re.search(r":: 3\.\d+$", text)]
