@@ -46,7 +46,7 @@ impl VariedGroup {
     pub(super) fn report(&self, device: Device, planned: Result<&PlannedRows>) -> Report {
         match planned {
             Ok(PlannedRows::Arrow(batch)) => {
-                explain_batch(&self.name, &self.field, device, Some(&batch.plan), batch.copy)
+                explain_batch(&self.name, &self.field, device, Some(&batch.plan), batch.copy).in_group(&self.name)
             }
             rows => self.parts_report(device, rows.and_then(PlannedRows::parts)),
         }
@@ -56,7 +56,9 @@ impl VariedGroup {
     fn report_type(&self, device: Device, copy: CopyMode) -> Report {
         let Self { field, options, .. } = self;
         let parts = match self.group.form() {
-            GroupForm::Arrow => return explain_batch(&self.name, field, device, None, copy),
+            GroupForm::Arrow => {
+                return explain_batch(&self.name, field, device, None, copy).in_group(&self.name);
+            }
             GroupForm::Padded(pad) => plan_padded_type(field, device, pad, options).map(|both| {
                 let lengths = self.group.lengths_name().map(|_| {
                     let error = both.first().and_then(|matrix| matrix.error.clone());

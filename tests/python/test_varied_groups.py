@@ -127,6 +127,12 @@ class TestArrow:
         with pytest.raises(ad.CopyError, match="rows joined into one Arrow batch"):
             ad.to_tensors(table, columns={"a": ad.arrow(column)}, copy=False)
 
+    def test_a_refused_copy_is_explained_in_its_words(self):
+        columns = {"a": ad.arrow("n")}
+        with pytest.raises(ad.CopyError, match=r'^group "a": a copy of') as caught:
+            ad.to_tensors(chunked(8), columns=columns, copy=False)
+        assert ad.explain(chunked(8), columns=columns, copy=False)["a"].error == str(caught.value)
+
     def test_chunks_of_different_dictionaries_have_one(self):
         """Codes of 8 bits count the values that the rows have, but not those of all dictionaries in turn."""
 
