@@ -8,7 +8,8 @@ use arrow_schema::{DataType, FieldRef, TimeUnit};
 use super::codes::Codes;
 use super::constant_lists::items_of_lists;
 use super::encode::{encoded, encoded_rows};
-use super::repeat::{Runs, child, repeated, slots};
+use super::repeat::{RowMap, Runs, child, repeated, set_bits, slots};
+use super::rounds::{LOOK_UP, in_rounds};
 use crate::alloc::fallible;
 use crate::arrow::{DeviceArray, Mask};
 use crate::categories::Categories;
@@ -70,14 +71,14 @@ fn written_out(data: &ArrayData, to: &DataType, categories: Option<&Categories>)
         (own, to) if own == to && categories.is_none() => Ok(data.clone()),
         (DataType::RunEndEncoded(_, _), _) => {
             let values = data.child_data().get(1).ok_or_else(cannot)?;
-            repeated(&written_out(values, to, categories)?, &Runs(data))
+            repeated_out(values, &Runs(data), to, categories)
         }
         (DataType::Dictionary(_, _), _) => {
             let values = data.child_data().first().ok_or_else(cannot)?;
             match categories {
                 // Only the values of these rows are looked up.
                 Some(categories) if values.len() > data.len() => encoded_rows(values, &Codes(data), categories),
-                _ => repeated(&written_out(values, to, categories)?, &Codes(data)),
+                _ => repeated_out(values, &Codes(data), to, categories),
             }
         }
         (
@@ -95,8 +96,10 @@ fn written_out(data: &ArrayData, to: &DataType, categories: Option<&Categories>)
         }
         (DataType::Date32, DataType::Timestamp(TimeUnit::Second, None)) => seconds_of_days(data),
         (DataType::FixedSizeList(_, size), DataType::FixedSizeList(item, _)) => {
-            let child = child(data, usize::try_from(*size).map_err(|_| cannot())?)?;
-            let child = written_out(&child, item.data_type(), categories)?;
+            let size = usize::try_from(*size).map_err(|_| cannot())?;
+            let own = child(data, size)?;
+            let own = if is_of_lists(own.data_type()) { without_null_rows(own, data, size)? } else { own };
+            let child = written_out(&own, item.data_type(), categories).map_err(|error| of_list(error, size))?;
             let lists = ArrayData::builder(to.clone()).len(data.len()).nulls(data.nulls().cloned());
             // SAFETY: as many lists as before, with a child of as many slots, and their own bitmap.
             Ok(unsafe { lists.add_child_data(child).build_unchecked() })
@@ -110,6 +113,74 @@ fn written_out(data: &ArrayData, to: &DataType, categories: Option<&Categories>)
         }
         _ => categories.map_or_else(|| Err(cannot()), |categories| encoded(data, categories)),
     }
+}
+
+/// The values of runs or of a dictionary as the type `to`, once for each row that shows them.
+fn repeated_out(
+    values: &ArrayData,
+    rows: &impl RowMap,
+    to: &DataType,
+    categories: Option<&Categories>,
+) -> Result<ArrayData> {
+    if !is_of_lists(values.data_type()) {
+        return repeated(&written_out(values, to, categories)?, rows);
+    }
+    // The length of a list counts only if a row shows it, and then it is that row's.
+    let decoded = written_out(&without_hidden(values, rows)?, to, categories);
+    repeated(&decoded.map_err(|error| at_first_row(error, rows))?, rows)
+}
+
+/// Whether the values are lists, or stand for them.
+fn is_of_lists(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Dictionary(_, values) => is_of_lists(values),
+        DataType::List(_) | DataType::LargeList(_) | DataType::ListView(_) | DataType::LargeListView(_) => true,
+        _ => false,
+    }
+}
+
+/// The values, of which those that no row shows are null.
+fn without_hidden(values: &ArrayData, rows: &impl RowMap) -> Result<ArrayData> {
+    let mut shown = fallible::zeroed(values.len().div_ceil(8))?;
+    in_rounds(rows.len(), LOOK_UP, |part| {
+        rows.for_each(&part, |value, _| {
+            if let Some((value, byte)) = value.and_then(|value| Some((value, shown.get_mut(value / 8)?))) {
+                *byte |= 1 << (value % 8);
+            }
+        });
+        Ok(())
+    })?;
+    null_too(values.clone(), NullBuffer::new(BooleanBuffer::new(Buffer::from_vec(shown), 0, values.len())))
+}
+
+/// The items of fixed-size lists, of which those of null lists are null.
+fn without_null_rows(items: ArrayData, lists: &ArrayData, size: usize) -> Result<ArrayData> {
+    let Some(nulls) = lists.nulls().filter(|nulls| nulls.null_count() > 0) else { return Ok(items) };
+    let mut shown = fallible::zeroed(items.len().div_ceil(8))?;
+    nulls.valid_indices().for_each(|row| set_bits(&mut shown, row.saturating_mul(size), size));
+    let shown = BooleanBuffer::new(Buffer::from_vec(shown), 0, items.len());
+    null_too(items, NullBuffer::new(shown))
+}
+
+/// The error of an item, in the row of its list.
+fn of_list(error: Error, size: usize) -> Error {
+    match error.row().and_then(|item| item.checked_div(size)) {
+        Some(row) => error.at_row(row),
+        None => error,
+    }
+}
+
+/// The error of a value, in the first row that shows the value.
+fn at_first_row(error: Error, rows: &impl RowMap) -> Error {
+    let Some(value) = error.row() else { return error };
+    let (mut first, mut position) = (None, 0_usize);
+    rows.for_each(&(0..rows.len()), |shown, count| {
+        if first.is_none() && shown == Some(value) {
+            first = Some(position);
+        }
+        position = position.saturating_add(count);
+    });
+    error.at_row(first.unwrap_or(value))
 }
 
 /// Days as seconds.
@@ -127,13 +198,17 @@ fn seconds_of_days(days: &ArrayData) -> Result<ArrayData> {
 /// The array with more nulls: those of `enclosing`.
 fn with_nulls(data: ArrayData, enclosing: Option<&Mask<'_>>) -> Result<ArrayData> {
     let Some(mask) = enclosing.filter(|_| *data.data_type() != DataType::Null) else { return Ok(data) };
-    let length = data.len();
     let (bytes, offset) = mask.bits();
     let mut own = fallible::with_room(bytes.len())?;
     own.extend_from_slice(bytes);
-    let mut nulls = NullBuffer::new(BooleanBuffer::new(Buffer::from_vec(own), offset, length));
+    let length = data.len();
+    null_too(data, NullBuffer::new(BooleanBuffer::new(Buffer::from_vec(own), offset, length)))
+}
+
+/// The array, whose rows are null also where `nulls` says so.
+fn null_too(data: ArrayData, mut nulls: NullBuffer) -> Result<ArrayData> {
     if data.nulls().is_some() {
-        fallible::require(length.div_ceil(8))?;
+        fallible::require(data.len().div_ceil(8))?;
         #[allow(clippy::disallowed_methods, reason = "the memory was asked for in the line above")]
         let both = NullBuffer::union(data.nulls(), Some(&nulls));
         nulls = both.unwrap_or(nulls);

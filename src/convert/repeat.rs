@@ -266,7 +266,7 @@ fn fill_bits(
 }
 
 /// Sets `count` bits from bit `start` on.
-fn set_bits(bytes: &mut [u8], start: usize, count: usize) {
+pub(super) fn set_bits(bytes: &mut [u8], start: usize, count: usize) {
     let end = start.saturating_add(count);
     let (first, last) = (start / 8, end / 8);
     let (high, low) = (u8::MAX << (start % 8), !(u8::MAX << (end % 8)));

@@ -147,3 +147,36 @@ def test_other_threads_run_while_a_column_is_decoded():
         other.join()
     assert tensor.copied
     assert after > before
+
+
+PAIRS = pa.array([[1, 2], [3], [4, 5]], pa.list_(pa.int32()))
+
+
+def test_lengths_of_lists_count_where_a_row_shows_them():
+    runs = run_array([2, 4, 6], PAIRS)
+    codes = pa.DictionaryArray.from_arrays(pa.array([0, 0, 1, 1, 2, 2], pa.int8()), PAIRS)
+    nested = pa.DictionaryArray.from_arrays(pa.array([0, 0, 1, 1, 2, 2], pa.int8()), codes.take([0, 2, 4]))
+    for source in (runs, codes, nested):
+        options = {"length": 2, "dictionary": "values"}
+        for rows, expected in ((slice(4, 6), [[4, 5]] * 2), (slice(0, 2), [[1, 2]] * 2), (slice(0, 0), [])):
+            assert read(converted(source[rows], **options)).tolist() == expected
+        with pytest.raises(ad.ConversionError, match="has 1 element, and not 2") as caught:
+            ad.to_tensor(source[1:], **options)
+        assert caught.value.row == 1
+    assert ad.validity(runs[4:], length=2).shape == (2, 2)
+    with pytest.raises(ad.ConversionError, match="has 1 element, and not 2") as caught:
+        ad.validity(runs[1:], length=2)
+    assert caught.value.row == 1
+
+
+def test_lengths_of_lists_in_fixed_size_lists_are_those_of_their_rows():
+    items = pa.concat_arrays([PAIRS[:1], PAIRS[2:], PAIRS[:2], PAIRS[2:], PAIRS[:1]])
+    source = pa.FixedSizeListArray.from_arrays(items, 2)
+    for call in (ad.to_tensor, ad.validity):
+        with pytest.raises(ad.ConversionError, match="has 1 element, and not 2") as caught:
+            call(source, length=2)
+        assert caught.value.row == 1
+    hidden = pa.FixedSizeListArray.from_arrays(items, 2, mask=pa.array([False, True, False]))
+    made = read(converted(hidden, length=2, nulls=0)).tolist()
+    assert made == [[[1, 2], [4, 5]], [[0, 0], [0, 0]], [[4, 5], [1, 2]]]
+    assert np.from_dlpack(ad.validity(hidden, length=2)).all(axis=(1, 2)).tolist() == [True, False, True]
