@@ -14,7 +14,7 @@ use arrow_schema::{ArrowError, DataType, Field, FieldRef};
 use super::bitmap::bits_of_bools;
 use super::budget::{require_cast, require_nulls};
 use super::forbidden::{allows_nulls, first_null, first_outside, has_limits};
-use super::request_types::{check_extensions, check_names};
+use super::request_types::{check_extensions, check_names, plain_runs};
 use super::rounds::{LOOK_UP, in_rounds, look_for_signals};
 use super::shown::{begins_later, has_fixed_lists, shown};
 use crate::arrow::{DeviceArray, counts_in, same_layout};
@@ -156,9 +156,11 @@ fn check_cast(from: &DataType, to: &DataType) -> Result<()> {
 }
 
 fn cast(array: &DeviceArray, requested: &FieldRef) -> Result<DeviceArray> {
-    let (from, to) = (array.field().data_type(), requested.data_type());
-    check_cast(from, to)?;
-    let original = array.to_arrow()?;
+    let from = array.field().data_type();
+    check_cast(from, requested.data_type())?;
+    let plain = |field: &FieldRef| Arc::new(field.as_ref().clone().with_data_type(plain_runs(field.data_type())));
+    let (original, plain) = (array.relabel(plain(array.field()))?.to_arrow()?, plain(requested));
+    let to = plain.data_type();
     require_cast(&original.to_data(), to)?;
     let converted = match packed(&original, to)? {
         Some(packed) => packed,
@@ -168,10 +170,10 @@ fn cast(array: &DeviceArray, requested: &FieldRef) -> Result<DeviceArray> {
     let bytes = converted.get_buffer_memory_size();
     copy_log::record(|| Copied {
         what: copy_log::rows_of(array.field().name(), array.len(), from),
-        why: format!("cast to {to}, as requested"),
+        why: format!("cast to {}, as requested", requested.data_type()),
         bytes,
     });
-    DeviceArray::from_arrow(converted.as_ref(), requested.clone())
+    DeviceArray::from_arrow(converted.as_ref(), plain.clone())?.relabel(requested.clone())
 }
 
 /// Bytes that are all 0 or 1 as bits, each of which survives; `None` where the cast has to tell.

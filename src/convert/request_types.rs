@@ -1,6 +1,8 @@
 //! What types alone say against a request: other names of fields, or another extension type.
 
-use arrow_schema::{DataType, Field};
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Field, FieldRef};
 
 use crate::arrow::{Counterparts, counterparts};
 use crate::error::{Error, ErrorKind, Result};
@@ -48,6 +50,27 @@ pub(super) fn check_extensions(own: &Field, requested: &Field) -> Result<()> {
             let is_named = has_names(requested.data_type());
             checked.map_err(|error| if is_named { error.in_column(field.name()) } else { error })
         }),
+    }
+}
+
+/// Returns the type with runs at all levels as arrow-rs makes them: without the metadata and the names of their fields, and with values
+/// that may be null.
+pub(super) fn plain_runs(data_type: &DataType) -> DataType {
+    let plain = |field: &FieldRef| Arc::new(field.as_ref().clone().with_data_type(plain_runs(field.data_type())));
+    match data_type {
+        DataType::RunEndEncoded(ends, values) => DataType::RunEndEncoded(
+            Arc::new(Field::new("run_ends", ends.data_type().clone(), false)),
+            Arc::new(Field::new("values", plain_runs(values.data_type()), true)),
+        ),
+        DataType::List(item) => DataType::List(plain(item)),
+        DataType::LargeList(item) => DataType::LargeList(plain(item)),
+        DataType::ListView(item) => DataType::ListView(plain(item)),
+        DataType::LargeListView(item) => DataType::LargeListView(plain(item)),
+        DataType::FixedSizeList(item, size) => DataType::FixedSizeList(plain(item), *size),
+        DataType::Map(entries, is_sorted) => DataType::Map(plain(entries), *is_sorted),
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(plain).collect()),
+        DataType::Dictionary(codes, values) => DataType::Dictionary(codes.clone(), Box::new(plain_runs(values))),
+        other => other.clone(),
     }
 }
 

@@ -282,3 +282,20 @@ def test_values_that_a_row_shows_are_refused(name: str):
         pa.array(ad.from_arrow(source), requested)
     if name == "structs beside what is kept":
         assert raised.value.column == "n"
+
+
+def test_values_of_runs_of_an_extension_type():
+    values = pa.ExtensionArray.from_storage(pa.json_(), pa.array(["1", None]))
+    source = runs(values)
+    for data, wrap in (
+        (source, lambda data_type: data_type),
+        (pa.StructArray.from_arrays([source], names=["a"]), lambda data_type: pa.struct([("a", data_type)])),
+        (pa.ListArray.from_arrays([0, 2], source), pa.list_),
+    ):
+        others = (pa.string(), pa.json_(), pa.run_end_encoded(pa.int64(), pa.json_()))
+        for requested in map(wrap, others):
+            schema = pa.schema([("x", requested)])
+            for rows in (data, data[:0]):
+                given = pa.record_batch(ad.from_arrow(pa.record_batch({"x": rows})), schema=schema)
+                assert given.schema == schema
+                assert given["x"].to_pylist() == rows.to_pylist()
