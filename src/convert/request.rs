@@ -6,7 +6,8 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray;
 use arrow_array::timezone::Tz;
 use arrow_array::types::{Int8Type, UInt8Type};
-use arrow_array::{Array, ArrayRef, BooleanArray, make_array};
+use arrow_array::{Array, ArrayRef, BooleanArray, make_array, new_empty_array};
+use arrow_buffer::Buffer;
 use arrow_cast::{CastOptions, cast_with_options};
 use arrow_data::ArrayData;
 use arrow_schema::{ArrowError, DataType, Field, FieldRef};
@@ -17,6 +18,7 @@ use super::forbidden::{allows_nulls, first_null, first_outside, has_limits};
 use super::request_types::{check_extensions, check_names, plain_runs};
 use super::rounds::{LOOK_UP, in_rounds, look_for_signals};
 use super::shown::{begins_later, has_fixed_lists, shown};
+use crate::alloc::fallible;
 use crate::arrow::{DeviceArray, counts_in, same_layout};
 use crate::copy_log::{self, Copied};
 use crate::device::Device;
@@ -164,7 +166,10 @@ fn cast(array: &DeviceArray, requested: &FieldRef) -> Result<DeviceArray> {
     require_cast(&original.to_data(), to)?;
     let converted = match packed(&original, to)? {
         Some(packed) => packed,
-        None => cast_shown(&original, to)?,
+        None => match without_items(&original, to)? {
+            Some(lists) => lists,
+            None => cast_shown(&original, to)?,
+        },
     };
     check_limits(from, requested, converted.as_ref())?;
     let bytes = converted.get_buffer_memory_size();
@@ -185,6 +190,22 @@ fn packed(original: &ArrayRef, to: &DataType) -> Result<Option<ArrayRef>> {
     };
     let array = |bits| -> ArrayRef { Arc::new(BooleanArray::new(bits, original.nulls().cloned())) };
     Ok(bits_of_bools(bytes)?.map(array))
+}
+
+/// Fixed-size lists of no items as lists of another type; `None` for others. arrow-rs loses their number.
+fn without_items(original: &ArrayRef, to: &DataType) -> Result<Option<ArrayRef>> {
+    let DataType::FixedSizeList(_, 0) = original.data_type() else { return Ok(None) };
+    let (item, buffers) = match to {
+        DataType::FixedSizeList(item, 0) => (item, 0),
+        DataType::List(item) | DataType::LargeList(item) => (item, 1),
+        DataType::ListView(item) | DataType::LargeListView(item) => (item, 2),
+        _ => return Ok(None),
+    };
+    let rows = original.len();
+    let zeros = Buffer::from_vec(fallible::zeroed(rows.saturating_add(1).saturating_mul(size_of::<i64>()))?);
+    let lists = ArrayData::builder(to.clone()).len(rows).nulls(original.nulls().cloned()).buffers(vec![zeros; buffers]);
+    let lists = lists.add_child_data(new_empty_array(item.data_type()).to_data()).build();
+    lists.map(|lists| Some(make_array(lists))).map_err(|error| Error::invalid(error.to_string()))
 }
 
 /// The values that rows show as another type, if each one survives the way there and back.

@@ -1,5 +1,7 @@
 """`requested_schema`, and items of one source, whose types differ below maps, runs, unions and dictionaries."""
 
+from collections.abc import Callable
+
 import arrow_dlpack as ad
 import numpy as np
 import pyarrow as pa
@@ -299,3 +301,17 @@ def test_values_of_runs_of_an_extension_type():
                 given = pa.record_batch(ad.from_arrow(pa.record_batch({"x": rows})), schema=schema)
                 assert given.schema == schema
                 assert given["x"].to_pylist() == rows.to_pylist()
+
+
+@pytest.mark.parametrize(
+    "other", [pa.list_, pa.large_list, pa.list_view, pa.large_list_view], ids=lambda make: make.__name__
+)
+def test_lists_of_no_items_keep_their_number(other: Callable[..., pa.DataType]):
+    lists = pa.array([[], None, []], pa.list_(pa.int32(), 0))
+    for source in (lists, lists[1:], lists[:1], lists[:0]):
+        for requested in (pa.list_(pa.float64(), 0), other(pa.string())):
+            given = pa.array(ad.from_arrow(source), requested)
+            assert given.type == requested
+            assert given.to_pylist() == source.to_pylist()
+    given = pa.array(ad.to_arrow(np.zeros((3, 0)), type=pa.list_(pa.float32(), 0)))
+    assert given.to_pylist() == [[], [], []]
