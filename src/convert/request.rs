@@ -227,6 +227,25 @@ fn cast_shown(original: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     })
 }
 
+/// What is wrong with a value that the cast back does not give.
+const OTHER: &str = "a value does not survive the round trip";
+
+/// The error of a row that a cast refuses, or `lost` in the first row before it in which the cast back gives another value.
+fn lowest(
+    error: Error,
+    original: &ArrayRef,
+    there_and_back: impl Fn(&ArrayRef) -> Option<ArrayRef>,
+    lost: impl Fn() -> Error,
+) -> Error {
+    let differs = |start, length| {
+        let rows = original.slice(start, length);
+        there_and_back(&rows).is_some_and(|back| matches!(first_difference(&rows, &back), Ok(Some(_))))
+    };
+    let before = error.row().unwrap_or_default();
+    let row = first_row(before, |start, length| !differs(start, length));
+    if before > 0 && differs(row, 1) { lost().at_row(row) } else { error }
+}
+
 /// The values as another type, if each one survives the way there and back. `prepare` gives what is cast in place of some rows.
 #[allow(clippy::disallowed_methods, reason = "the caller has asked for the memory: require_cast")]
 fn cast_there_and_back(
@@ -246,12 +265,17 @@ fn cast_there_and_back(
     let options = CastOptions { safe: false, ..CastOptions::default() };
     let casts = |rows: &ArrayRef, to| prepare(rows).is_ok_and(|rows| cast_with_options(&rows, to, &options).is_ok());
     let original = &prepare(original)?;
+    let there_and_back = |rows: &ArrayRef| {
+        let there = cast_with_options(&prepare(rows).ok()?, to, &options).ok()?;
+        cast_with_options(&there, from, &options).ok()
+    };
+    let lowest = |error| lowest(error, original, there_and_back, || lost(OTHER.to_owned()));
     let converted = cast_with_options(original, to, &options).map_err(|error| {
         let fits = |start, length| casts(&original.slice(start, length), to);
         if !fits(0, 0) {
             return impossible(error);
         }
-        lost(error.to_string()).at_row(first_row(original.len(), fits))
+        lowest(lost(error.to_string()).at_row(first_row(original.len(), fits)))
     })?;
     if converted.data_type() != to {
         return Err(refused(format!("the cast gives {}", converted.data_type())).remedy_is(CONVERT_FIRST));
@@ -265,8 +289,8 @@ fn cast_there_and_back(
                 if !fits(0, 0) {
                     return impossible(error);
                 }
-                lost(format!("a value does not survive the round trip: {error}"))
-                    .at_row(rows.start + first_row(converted.len(), fits))
+                let row = rows.start + first_row(converted.len(), fits);
+                lowest(lost(format!("{OTHER}: {error}")).at_row(row))
             })?;
             differs = first_difference(&own, &back).map_err(impossible)?.map(|row| rows.start + row);
         }
@@ -285,7 +309,7 @@ fn cast_there_and_back(
         }
     }
     if let Some(row) = differs {
-        return Err(lost("a value does not survive the round trip".to_owned()).at_row(row));
+        return Err(lost(OTHER.to_owned()).at_row(row));
     }
     Ok(converted)
 }

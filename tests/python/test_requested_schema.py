@@ -2,6 +2,7 @@
 
 import datetime
 import decimal
+from typing import Any
 
 import arrow_dlpack as ad
 import nanoarrow as na
@@ -188,6 +189,23 @@ def test_a_loss_names_row_and_remedy(source: pa.Array, data_type: pa.DataType):
         as_type(source, data_type)
     assert caught.value.row == 1
     assert caught.value.remedy == "request a type that holds every value"
+
+
+@pytest.mark.parametrize(
+    ("values", "own", "data_type", "row"),
+    [
+        # A later value has no cast there, or none back.
+        ([1, 0.5, 300], pa.float64(), pa.int8(), 1),
+        ([0, 2049, 32767], pa.int16(), pa.float16(), 1),
+        ([1, 300, 0.5], pa.float64(), pa.int8(), 1),
+        ([[1], [2, 0.5], [300]], pa.list_(pa.float64()), pa.list_(pa.int8()), 1),
+    ],
+    ids=str,
+)
+def test_a_loss_names_the_lowest_row(values: list[Any], own: pa.DataType, data_type: pa.DataType, row: int):
+    with pytest.raises(ad.CastError) as caught:
+        as_type(pa.array(values, own), data_type)
+    assert caught.value.row == row
 
 
 # Midnights in Berlin, in winter and in summer, as seconds.
