@@ -12,8 +12,10 @@ import exchange
 import fakes
 import numpy as np
 import producers
+import pyarrow as pa
 import pytest
 from arrow_dlpack import _native
+from device_arrow import DeviceArray
 from fakes import CUDA, CUDA_HOST, MANAGED
 
 ROCM = 10
@@ -206,3 +208,39 @@ class TestOtherTables:
         exchange.Array.stream = driver.Stream(1).handle
         with pytest.raises(BufferError, match="not of the primary context"):
             ad.to_tensor(ad.to_arrow(tensor), xp=MODULE)
+
+    def test_the_librarys_stream_waits_for_each_column(self, stream, host_waits) -> None:
+        """One is a view, which its producer writes, and the other one a copy, which our stream writes."""
+        columns = pa.record_batch({"view": pa.array(VALUES), "copy": pa.array([True, False, True] * 2)})
+        batch = ad.from_arrow(DeviceArray(columns.to_struct_array()).give())
+        exchange.Array.stream = driver.Stream().handle
+        waits = host_waits()
+        with ad.stream(stream):
+            arrays = ad.to_tensors(batch, xp=MODULE, writable=False)
+        assert exchange.Array.by_table == 2
+        assert (waits.ours, waits.drivers) == (0, 0)
+        # The end of a read waits for all work of the device.
+        assert arrays["copy"].read(6) == bytes([1, 0, 1] * 2)
+        assert arrays["view"].read(24) == VALUES.tobytes()
+        for array in arrays.values():
+            array.close()
+
+    def test_each_stream_that_the_library_names_waits(self, monkeypatch) -> None:
+        """The library may work on another stream for the second column of a batch."""
+        columns = pa.record_batch({"x": pa.array(VALUES), "y": pa.array(VALUES[::-1])})
+        batch = ad.from_arrow(DeviceArray(columns.to_struct_array()).give())
+        streams = [driver.Stream() for _ in range(2)]
+        left = iter([stream.handle for stream in streams])
+
+        class Named:
+            def __get__(self, *_: object) -> int:
+                return next(left)
+
+        monkeypatch.setattr(exchange.Array, "stream", Named())
+        arrays = ad.to_tensors(batch, xp=MODULE, writable=False)
+        assert exchange.Array.by_table == 2
+        # The end of a read waits for all work of the device.
+        assert driver.read(arrays["y"].held.address, 24, streams[1].handle) == VALUES[::-1].tobytes()
+        assert driver.read(arrays["x"].held.address, 24, streams[0].handle) == VALUES.tobytes()
+        for array in arrays.values():
+            array.close()
