@@ -332,3 +332,20 @@ def test_memory_is_released_behind_a_read_that_was_interrupted() -> None:
     driver.open_gate(gate)
     drain()
     assert source.memory.reused
+
+
+def test_managed_memory_that_becomes_a_devices_is_of_its_size_and_kind() -> None:
+    """Nobody asks the driver again about memory under another name."""
+    array = ad.from_arrow(DeviceArray(INTS, CUDA_MANAGED, change=grown(1 << 20)).give())
+    with pytest.raises(BufferError, match="beyond an allocation"):
+        array.to_device("cuda:0")
+    array = ad.from_arrow(DeviceArray(INTS, CUDA, device_type=CUDA_MANAGED).give())
+    with pytest.raises(BufferError, match="is said to be on"):
+        array.to_device("cuda:0")
+
+
+def test_managed_memory_does_not_become_that_of_no_device() -> None:
+    array = ad.from_arrow(DeviceArray(INTS, CUDA_MANAGED).give())
+    for data in (array, ad.to_tensor(array)):
+        with pytest.raises(BufferError, match="there is no device cuda:7"):
+            data.to_device("cuda:7")

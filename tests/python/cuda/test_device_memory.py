@@ -74,6 +74,19 @@ class TestStatistics:
         found = of_device()
         assert (found["waiting_blocks"], found["waiting_bytes"], found["pool_used"]) == (0, 0, 0)
 
+    def test_of_memory_that_waits_on_another_device(self, pool: fakes.Pool) -> None:
+        copy = tensor_of(pool).to_device("cuda:1")
+        driver.drain()
+        held = fakes.cupy(copy, driver.LEGACY)
+        gate = driver.gate(driver.LEGACY, 1)
+        held.release()
+        del copy
+        gc.collect()
+        stats = ad.memory_stats()
+        assert [stats[device]["waiting_blocks"] for device in ("cuda:0", "cuda:1")] == [0, 1]
+        assert [stats[device]["waiting_bytes"] for device in ("cuda:0", "cuda:1")] == [0, BYTES]
+        driver.open_gate(gate)
+
     def test_of_borrowed_memory_that_waits(self, pool: fakes.Pool) -> None:
         held = fakes.cupy(ad.from_dlpack(fakes.Torch(pool, VALUES, stream=driver.Stream().handle)), driver.LEGACY)
         driver.gate(driver.LEGACY)

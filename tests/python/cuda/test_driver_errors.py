@@ -190,3 +190,57 @@ class TestUses:
         assert max(asked[-5:]) <= max(asked[:5]) + 1
         driver.open_gates()
         del copies
+
+
+@pytest.mark.parametrize("nth", [1, 2])
+def test_a_context_that_is_not_popped_is_popped_again(pool: fakes.Pool, nth: int) -> None:
+    """The call has had no effect: without another one, this thread would work on our device from now on."""
+    tensor = tensor_of(pool)
+    driver.fail("cuCtxPopCurrent_v2", nth, UNKNOWN)
+    assert contents(ad.from_dlpack(tensor, copy=True)) == VALUES.tobytes()
+    driver.fail_nothing()
+    assert not driver.has_current_context()
+
+
+def test_a_pool_that_cannot_be_set_up_is_destroyed(pool: fakes.Pool) -> None:
+    tensor = tensor_of(pool)
+    driver.fail("cuMemPoolSetAttribute", 1, UNKNOWN)
+    with pytest.raises(BufferError, match="cuMemPoolSetAttribute"):
+        ad.from_dlpack(tensor, copy=True)
+    assert driver.live("pools") == 0
+    assert contents(ad.from_dlpack(tensor, copy=True)) == VALUES.tobytes()
+    assert driver.live("pools") == 1
+
+
+class TestStagingBuffers:
+    """What a call has put there is still under way when it fails."""
+
+    @pytest.mark.parametrize("nth", [1, 2])
+    def test_are_not_filled_again_before_they_were_read(self, nth: int) -> None:
+        ad.from_dlpack(VALUES).to_device("cuda:0")
+        driver.settle()
+        driver.fail("cuEventRecord", nth, UNKNOWN)
+        with suppress(BufferError):
+            ad.from_dlpack(VALUES).to_device("cuda:0")
+        driver.fail_nothing()
+        # The fixture reports a race if the host writes to the buffer before the first copy has read it.
+        assert contents(ad.from_dlpack(VALUES[::-1].copy()).to_device("cuda:0")) == VALUES[::-1].tobytes()
+
+    def test_are_not_filled_again_before_they_were_written(self, pool: fakes.Pool) -> None:
+        tensor, other = tensor_of(pool), tensor_of(pool)
+        contents(other)
+        driver.fail("cuEventRecord", 1, UNKNOWN)
+        with suppress(BufferError):
+            contents(tensor)
+        driver.fail_nothing()
+        assert contents(ad.from_dlpack(VALUES).to_device("cuda:0")) == VALUES.tobytes()
+
+    def test_are_kept_where_no_copy_starts(self) -> None:
+        ad.from_dlpack(VALUES).to_device("cuda:0")
+        driver.drain()
+        assert ad.memory_stats()["cuda_host"]["used"] == 0
+        driver.fail("cuMemcpyHtoDAsync_v2", 1, UNKNOWN)
+        with pytest.raises(BufferError, match="cuMemcpyHtoDAsync"):
+            ad.from_dlpack(VALUES).to_device("cuda:0")
+        driver.drain()
+        assert ad.memory_stats()["cuda_host"]["used"] == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import sys
+import weakref
 
 import arrow_dlpack as ad
 import driver
@@ -97,6 +98,22 @@ class TestExports:
         # Given back at once, the block would be written to under the copy.
         del tensor
         assert driver.read(target, 24, work.handle) == VALUES.tobytes()
+
+    def test_the_stream_object_is_kept_until_the_memory_is_released(self, pool, stream) -> None:
+        """Its handle is asked for an event then."""
+        tensor = tensor_of(pool, stream)
+        work = driver.Stream()
+        kept = weakref.ref(work)
+        with ad.stream(work):
+            managed = exchange.from_object(tensor)
+        del work
+        gc.collect()
+        assert kept() is not None
+        managed.delete()
+        del tensor
+        assert driver.drain() == 0
+        gc.collect()
+        assert kept() is None
 
     def test_a_stream_that_is_captured(self, pool, stream) -> None:
         gate = driver.gate(stream.handle)
@@ -244,3 +261,11 @@ class TestOtherTables:
         assert driver.read(arrays["x"].held.address, 24, streams[0].handle) == VALUES.tobytes()
         for array in arrays.values():
             array.close()
+
+    def test_managed_memory_does_not_go_by_the_table(self) -> None:
+        """Its functions wait for nothing, and the host may read such memory at once."""
+        array = ad.from_arrow(DeviceArray(pa.array(VALUES), MANAGED).give())
+        taken = ad.to_tensor(array, xp=MODULE, writable=False)
+        assert exchange.Array.by_table == 0
+        assert taken.read(24) == VALUES.tobytes()
+        taken.close()

@@ -225,6 +225,17 @@ class TestToDevice:
         with driver.capture(work.handle), pytest.raises(BufferError, match="captured"):
             tensor.to_device("cpu", stream=work)
 
+    @pytest.mark.parametrize("make", [pinned, managed])
+    def test_host_visible_memory_in_the_order_of_a_stream_that_will_not_do(self, make) -> None:
+        """It is captured, or of another device."""
+        tensor, _ = make(driver.LEGACY)
+        driver.synchronize()
+        work = driver.Stream()
+        with driver.capture(work.handle), pytest.raises(BufferError, match="captured"):
+            tensor.to_device("cpu", stream=work)
+        with pytest.raises(BufferError, match="not of the primary context"):
+            tensor.to_device("cpu", stream=driver.Stream(1))
+
 
 class TestRecordStream:
     def test_host_memory_has_no_streams(self, stream) -> None:

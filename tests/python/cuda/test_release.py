@@ -14,6 +14,7 @@ import pytest
 from arrow_dlpack import _native
 
 VALUES = np.arange(1024, dtype="int32")
+UNKNOWN = 999
 
 
 @pytest.fixture
@@ -195,3 +196,55 @@ def test_a_deleter_runs_attached(pool) -> None:
     driver.settle()
     assert _native.collect() == 0
     assert ran == [True]
+
+
+def test_behind_recorded_streams_whatever_reads_the_memory_meanwhile(pool, target) -> None:
+    """A use of ours drops the events that are complete, and yet not the stream, which may get more work."""
+    stream = driver.Stream()
+    tensor = ad.from_dlpack(fakes.Torch(pool, VALUES, stream=driver.Stream().handle))
+    tensor.record_stream(stream)
+    driver.synchronize()
+    for _ in range(2):
+        ad.from_dlpack(tensor, copy=True)
+        driver.settle()
+    gate = driver.gate(stream.handle)
+    driver.copy(target, tensor.__cuda_array_interface__["data"][0], VALUES.nbytes, stream.handle)
+    del tensor
+    gc.collect()
+    driver.synchronize_stream(driver.LEGACY)
+    _native.collect()
+    assert pool.freed == 0
+    driver.open_gate(gate)
+    assert driver.read(target, VALUES.nbytes, stream.handle) == VALUES.tobytes()
+
+
+@pytest.mark.parametrize("managed", [False, True])
+def test_memory_is_lost_to_work_whose_end_cannot_be_known(pool, managed: bool) -> None:
+    """No event can be recorded behind our copy of it, and the host cannot wait for the copy."""
+    work = driver.Stream()
+    if managed:
+        address = driver.allocate_managed(VALUES.nbytes)
+        pool.blocks.append(address)
+        source = fakes.Torch(pool, VALUES, stream=driver.Stream().handle, address=address, device=(fakes.MANAGED, 0))
+        tensor = ad.from_dlpack(source).to_device("cuda:0")
+        assert not tensor.copied
+    else:
+        source = fakes.Torch(pool, VALUES, stream=driver.Stream().handle)
+        tensor = ad.from_dlpack(source)
+    assert source.producer is not None
+    source.producer.expected = 0
+    del source
+    # Makes what the next copy needs.
+    with ad.stream(work):
+        ad.from_dlpack(tensor, copy=True)
+    driver.drain()
+    gate = driver.gate(work.handle)
+    driver.fail_from("cuEventRecord", 1, UNKNOWN)
+    driver.fail_from("cuStreamQuery", 1, UNKNOWN)
+    with ad.stream(work), pytest.raises(BufferError, match="999"):
+        ad.from_dlpack(tensor, copy=True)
+    driver.fail_nothing()
+    del tensor
+    driver.open_gate(gate)
+    driver.drain()
+    assert pool.freed == 0
