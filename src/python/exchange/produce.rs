@@ -117,12 +117,13 @@ unsafe fn tensor<'a, 'py: 'a, T: TensorClass>(
 
 /// Has this thread's stream wait for a tensor: the one that `current_work_stream` names, for the consumer to work on. The host waits for
 /// page-locked memory.
-pub(super) fn wait_by_this_thread(tensor: &crate::tensor::Tensor) -> PyResult<()> {
+pub(super) fn wait_by_this_thread(py: Python<'_>, tensor: &crate::tensor::Tensor) -> PyResult<()> {
     let Some(readiness) = tensor.readiness().filter(|_| is_cuda(tensor.device())) else { return Ok(()) };
     readiness.lend(Wait::LentByExchange);
     if tensor.device().device_type() == DLDeviceType::CUDA_HOST {
-        // `current_work_stream` names no stream for it, so that a consumer on the host reads at once.
-        return Ok(readiness.wait_on_host(Wait::DlpackHostVisible)?);
+        // `current_work_stream` names no stream for it, so that a consumer on the host reads at once. Detached here, because a wait in
+        // a callback does not know that the thread is attached.
+        return Ok(py.detach(|| readiness.wait_on_host(Wait::DlpackHostVisible))?);
     }
     let stream = stream_order::current_stream();
     readiness.wait_on_stream(tensor.device(), stream, Wait::ExchangeStream)?;
@@ -160,7 +161,7 @@ unsafe extern "C" fn from_object<T: TensorClass>(
         let (out, object) = (argument(out, "out")?, object.cast());
         // SAFETY: attached; `dlpack.h` promises a live object.
         let tensor = unsafe { tensor::<T>(py, &object) }?;
-        wait_by_this_thread(tensor)?;
+        wait_by_this_thread(py, tensor)?;
         let managed = export_versioned(tensor, false)?.into_raw();
         // SAFETY: `dlpack.h` promises a place to write to, which `argument` found to be neither NULL nor misaligned.
         unsafe { out.write(managed.as_ptr()) };
@@ -205,7 +206,7 @@ unsafe extern "C" fn borrow_object<T: TensorClass>(object: *mut c_void, out: *mu
             let remedy = "take a managed tensor, whose flags can, or convert with writable=True";
             return Err(error.remedy_is(remedy).into());
         }
-        wait_by_this_thread(tensor)?;
+        wait_by_this_thread(py, tensor)?;
         // SAFETY: `dlpack.h` promises a place to write to, which `argument` checked. The class is frozen, so nobody has the
         // instance exclusively before it is freed: what `lent_tensor` lends of it stays where it is, with its shape and
         // strides, as long as the object that the consumer holds.

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import gc
 import sys
+import threading
+import time
 import weakref
 
 import arrow_dlpack as ad
@@ -114,6 +117,26 @@ class TestExports:
         assert driver.drain() == 0
         gc.collect()
         assert kept() is None
+
+    def test_other_threads_run_while_the_host_waits_for_page_locked_memory(self, pool, stream) -> None:
+        """Without that, the thread that the memory waits for may never come to finish it."""
+        tensor = tensor_of(pool, stream)
+        gate = driver.gate(stream.handle)
+        with ad.stream(stream):
+            copy = tensor.to_device("cuda_host")
+
+        def let_go() -> None:
+            time.sleep(0.2)
+            driver.open_gate(gate)
+
+        # It ends a wait that keeps the interpreter's lock, and with it the test.
+        faulthandler.dump_traceback_later(driver.SOON, exit=True)
+        other = threading.Thread(target=let_go)
+        other.start()
+        borrowed = exchange.borrow(copy)
+        other.join()
+        faulthandler.cancel_dump_traceback_later()
+        assert ctypes.string_at(borrowed.data, 24) == VALUES.tobytes()
 
     def test_a_stream_that_is_captured(self, pool, stream) -> None:
         gate = driver.gate(stream.handle)

@@ -87,7 +87,7 @@ fn exported_field(field: Option<&Field>) -> Result<Option<Exported<ArrowSchema>>
 impl Functions {
     fn tensor<'py>(&self, py: Python<'py>, tensor: &crate::tensor::Tensor) -> PyResult<Bound<'py, PyAny>> {
         // The package's tensor is written in the order of this thread's stream.
-        wait_by_this_thread(tensor)?;
+        wait_by_this_thread(py, tensor)?;
         let kept = tensor.kept_field();
         let dictionary = tensor.dictionary().filter(|_| kept.is_some());
         let field = exported_field(kept.map(|field| &**field))?;
