@@ -203,7 +203,10 @@ fn without_items(original: &ArrayRef, to: &DataType) -> Result<Option<ArrayRef>>
     };
     let rows = original.len();
     let zeros = Buffer::from_vec(fallible::zeroed(rows.saturating_add(1).saturating_mul(size_of::<i64>()))?);
-    let lists = ArrayData::builder(to.clone()).len(rows).nulls(original.nulls().cloned()).buffers(vec![zeros; buffers]);
+    let lists = ArrayData::builder(to.clone())
+        .len(rows)
+        .nulls(original.nulls().cloned())
+        .buffers(std::iter::repeat_n(zeros, buffers).collect());
     let lists = lists.add_child_data(new_empty_array(item.data_type()).to_data()).build();
     lists.map(|lists| Some(make_array(lists))).map_err(|error| Error::invalid(error.to_string()))
 }
