@@ -322,29 +322,6 @@ def test_a_tensor_of_ours_is_read_before_it_is_written_again(pool: fakes.Pool, h
     assert np.from_dlpack(tensor.to_device("cpu")).tolist() == [4, 5, 6]
 
 
-@pytest.mark.parametrize("flags", [0, 1], ids=["blocking", "non-blocking"])
-def test_all_work_of_a_named_stream_comes_before_the_next_write(flags: int, host_waits: Any) -> None:
-    """That, too, which the stream got after it was named, as for the release of the memory."""
-    first, second = two_arrays()
-    work, writes = driver.Stream(flags=flags), driver.Stream()
-    tensor = ad.to_tensor(first, copy=True)
-    held = fakes.cupy(tensor, work.handle)
-    tensor.record_stream(work)
-    driver.synchronize()
-    target = driver.allocate(24)
-    gate = driver.gate(work.handle)
-    driver.copy(target, held.address, 24, work.handle)
-    waits = host_waits()
-    with ad.stream(writes):
-        ad.to_tensor(second, out=tensor)
-    assert (waits.ours, waits.drivers) == (0, 0)
-    driver.open_gate(gate)
-    assert driver.read(target, 24, work.handle) == np.array([1, 2, 3]).tobytes()
-    assert np.from_dlpack(tensor.to_device("cpu")).tolist() == [4, 5, 6]
-    held.release()
-    driver.free(target)
-
-
 def test_managed_memory_is_written_under_the_name_of_a_device(pool: fakes.Pool) -> None:
     """Whoever knows it by either name waits for what was written."""
     data = ad.from_arrow(DeviceArray(pa.array([1, 2, 3])).give())

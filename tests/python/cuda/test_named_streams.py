@@ -7,13 +7,16 @@ import os
 import signal
 import threading
 import time
+from typing import Any
 
 import arrow_dlpack as ad
 import driver
 import fakes
 import numpy as np
+import pyarrow as pa
 import pytest
 from arrow_dlpack import _native
+from device_arrow import DeviceArray
 from test_dlpack_out import managed, pinned
 
 VALUES = np.arange(6, dtype="int32")
@@ -348,3 +351,26 @@ class TestFork:
             assert np.from_dlpack(tensor.to_device("cpu")).tolist() == VALUES.tolist()
 
         assert self.in_child(work) == 0
+
+
+@pytest.mark.parametrize("flags", [0, 1], ids=["blocking", "non-blocking"])
+def test_all_work_of_a_named_stream_comes_before_the_next_write(flags: int, host_waits: Any) -> None:
+    """That, too, which the stream got after it was named, as for the release of the memory."""
+    first, second = (ad.from_arrow(DeviceArray(pa.array(values)).give()) for values in ([1, 2, 3], [4, 5, 6]))
+    work, writes = driver.Stream(flags=flags), driver.Stream()
+    tensor = ad.to_tensor(first, copy=True)
+    held = fakes.cupy(tensor, work.handle)
+    tensor.record_stream(work)
+    driver.synchronize()
+    target = driver.allocate(24)
+    gate = driver.gate(work.handle)
+    driver.copy(target, held.address, 24, work.handle)
+    waits = host_waits()
+    with ad.stream(writes):
+        ad.to_tensor(second, out=tensor)
+    assert (waits.ours, waits.drivers) == (0, 0)
+    driver.open_gate(gate)
+    assert driver.read(target, 24, work.handle) == np.array([1, 2, 3]).tobytes()
+    assert np.from_dlpack(tensor.to_device("cpu")).tolist() == [4, 5, 6]
+    held.release()
+    driver.free(target)
