@@ -3,6 +3,7 @@
 use arrow_schema::{DataType, Field};
 
 use super::Options;
+use super::value::gives_values;
 use crate::error::{Error, Remedy, Result};
 
 /// Returns whether rows of a type are lists of any length.
@@ -34,20 +35,30 @@ pub(super) fn require_lists(field: &Field) -> Result<()> {
     Err(Error::argument(reason).remedy_is(Remedy::NoLength).in_column(field.name()))
 }
 
+/// Returns the type of the rows that a column becomes: that of the values of runs, and of a dictionary that is decoded.
+fn of_rows<'a>(data_type: &'a DataType, options: &Options) -> &'a DataType {
+    match data_type {
+        DataType::RunEndEncoded(_, values) => of_rows(values.data_type(), options),
+        DataType::Dictionary(_, values) if gives_values(values, options) => of_rows(values, options),
+        other => other,
+    }
+}
+
 /// Refuses `length=` for lists of another fixed size, but for lists of lists, and for a column that it names and that has no lists.
 ///
 /// # Errors
 /// For these columns, and if the length is beyond that of fixed-size lists.
 pub(super) fn check_length(data_type: &DataType, options: &Options) -> Result<()> {
     let Some(length) = options.length else { return Ok(()) };
-    let is_list = is_list(data_type);
-    match data_type {
+    let rows = of_rows(data_type, options);
+    let is_list = is_list(rows);
+    match rows {
         _ if is_list && i32::try_from(length.value).is_err() => {
             Err(Error::argument(format!("the length {} is beyond 2^31 - 1", length.value))
                 .remedy_is("pass a shorter one"))
         }
         // Below lists of a fixed size it is the length of the lists.
-        DataType::FixedSizeList(..) if is_list_below(data_type) && !length.by_name => Ok(()),
+        DataType::FixedSizeList(..) if is_list_below(rows) && !length.by_name => Ok(()),
         DataType::FixedSizeList(_, size) if usize::try_from(*size) != Ok(length.value) => {
             let reason = format!("its lists have {size} elements, and not the {} of the length", length.value);
             Err(Error::argument(reason).remedy_is(Remedy::LeaveOutOfLength))

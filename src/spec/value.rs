@@ -409,7 +409,7 @@ pub(super) fn width(data_type: &DataType) -> usize {
 }
 
 /// Whether a column of a dictionary of such values becomes the values. A unit is for values, as a dtype is.
-fn gives_values(values: &DataType, options: &Options) -> bool {
+pub(super) fn gives_values(values: &DataType, options: &Options) -> bool {
     match options.dictionary {
         Some(mode) => mode == DictionaryMode::Values,
         None => options.dtype.is_some() || (options.unit.is_some() && is_temporal(values)),

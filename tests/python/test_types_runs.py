@@ -180,3 +180,20 @@ def test_lengths_of_lists_in_fixed_size_lists_are_those_of_their_rows():
     made = read(converted(hidden, length=2, nulls=0)).tolist()
     assert made == [[[1, 2], [4, 5]], [[0, 0], [0, 0]], [[4, 5], [1, 2]]]
     assert np.from_dlpack(ad.validity(hidden, length=2)).all(axis=(1, 2)).tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("size", [-1, 3])
+def test_a_length_is_that_of_the_lists_of_runs_and_of_a_dictionary(size: int):
+    lists = pa.array([[1, 2, 3]], pa.list_(pa.int32(), size))
+    codes = pa.DictionaryArray.from_arrays(pa.array([0, 0], pa.int8()), lists)
+    for source in (run_array([2], lists), codes, run_array([2], codes[:1])):
+        data = pa.table({"x": source, "y": [7, 8]})
+        for length in (3, {"x": 3}):
+            made = ad.to_tensors(data, length=length, dictionary="values")
+            assert read(made["x"]).tolist() == [[1, 2, 3]] * 2
+        for length in (2, {"x": 2}):
+            with pytest.raises(ad.ConversionError, match="3 elements, and not (the )?2") as caught:
+                ad.to_tensors(data, length=length, dictionary="values")
+            assert caught.value.column == "x"
+    with pytest.raises(ad.ConversionError, match="for columns of lists, and this one is of Dictionary"):
+        ad.to_tensors(pa.table({"x": codes}), length={"x": 3}, dictionary="codes")
