@@ -1,5 +1,6 @@
 //! Is memory of several parts written when each part is, and who releases what is done?
 
+use std::ffi::{CStr, c_char};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -61,4 +62,57 @@ fn threads_apart_from_the_interpreter_call_no_owner() {
     assert!(!released.load(Ordering::Acquire));
     drain();
     assert!(released.load(Ordering::Acquire));
+}
+
+/// A driver that keeps callers of a function, the simulated one; `None` for another, which cannot be asked to.
+struct Holds(libloading::Library);
+
+impl Holds {
+    fn of_driver() -> Option<Self> {
+        // SAFETY: the driver's library may be loaded at any time.
+        let library = unsafe { libloading::Library::new("libcuda.so.1") }.unwrap();
+        // SAFETY: only looked for.
+        let is_simulated = unsafe { library.get::<unsafe extern "C" fn()>(b"simulated_cuda_hold\0") }.is_ok();
+        is_simulated.then_some(Self(library))
+    }
+
+    /// Keeps callers of this function in the driver; `None` lets them go.
+    fn hold(&self, function: Option<&CStr>) {
+        // SAFETY: the simulated driver has this function, of this type.
+        let hold = unsafe { self.0.get::<unsafe extern "C" fn(*const c_char)>(b"simulated_cuda_hold\0") }.unwrap();
+        // SAFETY: NULL, or a string that lives as long as the call.
+        unsafe { hold(function.map_or(std::ptr::null(), CStr::as_ptr)) };
+    }
+
+    fn wait_for_caller(&self) {
+        // SAFETY: the simulated driver has this function, of this type.
+        let held = unsafe { self.0.get::<unsafe extern "C" fn() -> u64>(b"simulated_cuda_held\0") }.unwrap();
+        // SAFETY: takes nothing.
+        while unsafe { held() } == 0 {
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs a CUDA driver: make test-cuda"]
+fn a_record_before_is_not_taken_for_the_one_that_is_made() {
+    let Some(driver) = Holds::of_driver() else { return };
+    let current = CudaDevice::get(0).unwrap().enter().unwrap();
+    let stream = PooledStream::idle(&current).unwrap();
+    let event = Event::record(&current, stream.stream()).unwrap();
+    settle(&current, stream.stream()).unwrap();
+    driver.hold(Some(c"cuEventRecord"));
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            let current = CudaDevice::get(0).unwrap().enter().unwrap();
+            event.record_again(&current, stream.stream()).unwrap();
+        });
+        driver.wait_for_caller();
+        // The driver tells of the record before.
+        let told = event.is_complete_here();
+        driver.hold(None);
+        assert_eq!(told, Ok(true));
+    });
+    assert!(!event.is_known_complete());
 }
