@@ -22,6 +22,43 @@ fn written(current: &Current, writer: &PooledStream) -> (DeviceBuffer, DeviceBuf
     (source, block, Readiness::new(device, Some(ready), Vec::new()))
 }
 
+/// Reads the blocks of parts behind the write of the whole. The simulated driver reports a read that nothing orders behind the write.
+/// The caller waits for the reads, and keeps where they write to until then.
+fn read_behind(
+    current: &Current,
+    whole: &Readiness,
+    parts: &[(DeviceBuffer, DeviceBuffer, Readiness)],
+    reader: Stream,
+) -> DeviceBuffer {
+    whole.wait_in(current, reader, Wait::DlpackStream).unwrap();
+    let target = allocate_scratch(current, BYTES, reader).unwrap();
+    for (_, block, _) in parts {
+        // SAFETY: both have so many bytes until the host has waited for the copy.
+        unsafe { current.copy_on_device(target.start(), block.start(), BYTES, reader) }.unwrap();
+    }
+    target
+}
+
+#[test]
+#[ignore = "needs a CUDA driver: make test-cuda"]
+fn a_part_that_is_written_again_leaves_the_others_in_order() {
+    let current = CudaDevice::get(0).unwrap().enter().unwrap();
+    let [first, second, third, writer, reader] = [(); 5].map(|()| PooledStream::idle(&current).unwrap());
+    let parts = [&first, &second, &third].map(|stream| written(&current, stream));
+    let [one, two, three] = parts.each_ref().map(|(_, _, readiness)| readiness.clone());
+    let pair = Readiness::joined([one.clone(), two]).unwrap().unwrap();
+    let all = Readiness::joined([pair.clone(), three]).unwrap().unwrap();
+    let (source, block, _) = &parts[0];
+    one.wait_in(&current, writer.stream(), Wait::DlpackStream).unwrap();
+    // SAFETY: both have so many bytes until the host has waited for the reads, which come after.
+    unsafe { current.copy_on_device(block.start(), source.start(), BYTES, writer.stream()) }.unwrap();
+    one.written_again(&current, writer.stream(), Wait::OutputWritten).unwrap();
+    let readers = [reader, PooledStream::idle(&current).unwrap()];
+    let _pair = read_behind(&current, &pair, &parts[..2], readers[0].stream());
+    let _all = read_behind(&current, &all, &parts, readers[1].stream());
+    readers.iter().for_each(|reader| settle(&current, reader.stream()).unwrap());
+}
+
 #[test]
 #[ignore = "needs a CUDA driver: make test-cuda"]
 fn memory_of_several_parts_is_written_when_each_is() {
@@ -29,13 +66,7 @@ fn memory_of_several_parts_is_written_when_each_is() {
     let [first, second, reader] = [(); 3].map(|()| PooledStream::idle(&current).unwrap());
     let parts = [written(&current, &first), written(&current, &second)];
     let joined = Readiness::joined(parts.iter().map(|(_, _, readiness)| readiness.clone())).unwrap().unwrap();
-    joined.wait_in(&current, reader.stream(), Wait::DlpackStream).unwrap();
-    let target = allocate_scratch(&current, BYTES, reader.stream()).unwrap();
-    for (_, block, _) in &parts {
-        // SAFETY: both have so many bytes until the host has waited for the copy. The simulated driver reports a read
-        // that nothing orders behind the write.
-        unsafe { current.copy_on_device(target.start(), block.start(), BYTES, reader.stream()) }.unwrap();
-    }
+    let _target = read_behind(&current, &joined, &parts, reader.stream());
     settle(&current, reader.stream()).unwrap();
     assert_eq!(joined.0.parts.len(), 2);
 }
