@@ -46,6 +46,13 @@ def test_padded_rows(validity: bool) -> None:
         assert np.array_equal(np.from_dlpack(one.to_device("cpu")), np.from_dlpack(other))
 
 
+def test_more_columns_than_a_grid_has_rows_of_blocks(pool: fakes.Pool) -> None:
+    matrix = np.arange(2 * (1 << 16) + 2, dtype="int32").reshape(-1, 2).T
+    batch = ad.to_arrow(placed(pool, matrix), names=[str(index) for index in range(matrix.shape[1])])
+    made = ad.to_tensor(batch, order="F", dtype="int64")
+    assert np.array_equal(np.from_dlpack(made.to_device("cpu")), matrix)
+
+
 def test_rows_with_gaps() -> None:
     rows = THREADS
     lists = pa.FixedSizeListArray.from_arrays(pa.array(np.arange(3 * rows) % 127, pa.int8()), 3)
