@@ -192,7 +192,7 @@ def test_a_length_is_that_of_the_lists_of_runs_and_of_a_dictionary(size: int):
             made = ad.to_tensors(data, length=length, dictionary="values")
             assert read(made["x"]).tolist() == [[1, 2, 3]] * 2
         for length in (2, {"x": 2}):
-            with pytest.raises(ad.ConversionError, match="3 elements, and not (the )?2") as caught:
+            with pytest.raises(ad.ConversionError, match=r"3 elements, and not (the )?2") as caught:
                 ad.to_tensors(data, length=length, dictionary="values")
             assert caught.value.column == "x"
     with pytest.raises(ad.ConversionError, match="for columns of lists, and this one is of Dictionary"):
