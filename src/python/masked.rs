@@ -18,11 +18,20 @@ fn module(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
 /// # Errors
 /// What `numpy.ma` raises.
 pub(super) fn is_masked_array(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    /// `numpy.ndarray`, which most arrays are: told without looking up the other class.
+    static PLAIN: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = object.py();
+    if PLAIN.get(py).is_some_and(|plain| object.get_type().is(plain)) {
+        return Ok(false);
+    }
     let Some(module) = module(py)? else { return Ok(false) };
     // None while the module is being imported.
     let Some(class) = module.getattr_opt(intern!(py, "MaskedArray"))? else { return Ok(false) };
     let Ok(class) = class.cast_into::<PyType>() else { return Ok(false) };
+    if PLAIN.get(py).is_none() {
+        // Set before by another thread, it is the same class.
+        let _ = PLAIN.set(py, class.getattr(intern!(py, "__base__"))?.unbind());
+    }
     object.get_type().is_subclass(&class)
 }
 
