@@ -3,7 +3,6 @@
 use arrow_schema::{DataType, Field};
 
 use super::Options;
-use super::value::gives_values;
 use crate::error::{Error, Remedy, Result};
 
 /// Returns whether rows of a type are lists of any length.
@@ -39,7 +38,7 @@ pub(super) fn require_lists(field: &Field) -> Result<()> {
 fn of_rows<'a>(data_type: &'a DataType, options: &Options) -> &'a DataType {
     match data_type {
         DataType::RunEndEncoded(_, values) => of_rows(values.data_type(), options),
-        DataType::Dictionary(_, values) if gives_values(values, options) => of_rows(values, options),
+        DataType::Dictionary(_, values) if options.decode(values) => of_rows(values, options),
         other => other,
     }
 }

@@ -1,7 +1,8 @@
 //! The options of one column.
 
-use arrow_schema::{Field, TimeUnit};
+use arrow_schema::{DataType, Field, TimeUnit};
 
+use super::temporal::is_temporal;
 use super::{NullPolicy, setters};
 use crate::categories::Categories;
 use crate::dtype::DType;
@@ -83,6 +84,14 @@ impl Options {
             && !unit.is_some_and(|unit| unit.by_name || field.data_type().is_temporal())
             && !length.is_some_and(|length| length.by_name)
             && field.metadata().is_empty()
+    }
+
+    /// Whether a column of a dictionary of such values becomes the values. A unit is for values, as a dtype is.
+    pub(super) fn decode(&self, values: &DataType) -> bool {
+        match self.dictionary {
+            Some(mode) => mode == DictionaryMode::Values,
+            None => self.dtype.is_some() || (self.unit.is_some() && is_temporal(values)),
+        }
     }
 
     setters! { Options:

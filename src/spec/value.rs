@@ -7,7 +7,7 @@ use arrow_schema::{DataType, Field, TimeUnit};
 
 use super::no_tensor::unsupported;
 use super::temporal::{digits, is_temporal, ticks, unit_name};
-use super::{DecimalMode, DictionaryMode, FixedShapeTensor, Options};
+use super::{DecimalMode, FixedShapeTensor, Options};
 use crate::dtype::{DType, Kind};
 use crate::error::{Error, Remedy, Result};
 
@@ -345,7 +345,7 @@ pub(super) fn decoded(field: &Field, options: &Options) -> Option<Field> {
             let metadata = if field.metadata().is_empty() { inner.metadata() } else { field.metadata() };
             return Some(Field::new(field.name(), inner.data_type().clone(), true).with_metadata(metadata.clone()));
         }
-        DataType::Dictionary(_, values) if gives_values(values, options) => {
+        DataType::Dictionary(_, values) if options.decode(values) => {
             let inner = Field::new(field.name(), values.as_ref().clone(), true);
             decoded(&inner, options).unwrap_or(inner).data_type().clone()
         }
@@ -405,14 +405,6 @@ pub(super) fn width(data_type: &DataType) -> usize {
         DataType::FixedSizeBinary(width) => usize::try_from(*width).unwrap_or(0),
         DataType::Dictionary(codes, _) => width(codes),
         other => other.primitive_width().unwrap_or(1),
-    }
-}
-
-/// Whether a column of a dictionary of such values becomes the values. A unit is for values, as a dtype is.
-pub(super) fn gives_values(values: &DataType, options: &Options) -> bool {
-    match options.dictionary {
-        Some(mode) => mode == DictionaryMode::Values,
-        None => options.dtype.is_some() || (options.unit.is_some() && is_temporal(values)),
     }
 }
 
