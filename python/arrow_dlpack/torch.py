@@ -192,7 +192,7 @@ class LoaderDataset(IterableDataset[_BatchT_co]):  # type: ignore[misc, unused-i
         """Begins the next epoch, or continues that of a loaded state: in a worker process, its share of the batches.
 
         An iteration that fails to open the source has not begun: the next one begins where it would have. With workers,
-        that is for worker 0 to do, whose batch comes first.
+        it has begun if worker 0 could open its part: the loop gets the first batch of worker 0 before any other.
         """
         info = _worker_info()
         return self._of_rank() if info is None else self._share(info)
