@@ -5,6 +5,7 @@ mod dictionaries;
 mod host_reads;
 mod in_turn;
 mod planned;
+mod requested;
 mod runner;
 mod to_arrow;
 mod validity;
@@ -19,14 +20,16 @@ pub(crate) use dictionaries::{are_compared, remedy_of_different, shared_dictiona
 pub(crate) use host_reads::{add_unknowns, read_nulls, refuse_known};
 pub(crate) use in_turn::in_turn;
 pub(crate) use planned::{DecodedColumn, PlannedColumn, SharedReads, decode_column, read_chunks, with_planned};
-pub(crate) use runner::{Runner, run_here, run_step, run_unless_quick};
-pub(crate) use to_arrow::{
-    Bitmap, ColumnNode, as_requested, column_node, compared_on_host, form_in, pack_on_device, placement, plan_to_arrow,
-    require_row_bools, require_validity_on, row_validity,
-};
 #[cfg(feature = "python")]
-pub(crate) use to_arrow::{check_requested, check_to_arrow};
-pub use to_arrow::{to_arrow, to_arrow_as};
+pub(crate) use requested::check_to_arrow;
+pub use requested::to_arrow_as;
+pub(crate) use requested::{as_requested, check_requested, form_in, plan_requested, plan_to_arrow_as};
+pub(crate) use runner::{Runner, run_here, run_step, run_unless_quick};
+pub use to_arrow::to_arrow;
+pub(crate) use to_arrow::{
+    Bitmap, ColumnNode, column_node, compared_on_host, pack_on_device, placement, plan_to_arrow, require_row_bools,
+    require_validity_on, row_validity,
+};
 pub use validity::Bits;
 pub(crate) use validity::validity_bits;
 pub(crate) use write_into::{check_column_output, check_place, chunks_to_tensor_into, overlap, require_copy};

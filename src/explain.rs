@@ -5,6 +5,7 @@ mod matrix;
 mod ragged;
 mod report;
 mod results;
+mod to_arrow;
 mod transfers;
 mod unread;
 
@@ -14,6 +15,9 @@ pub(crate) use groups::{explain_group, explain_matrix};
 pub(crate) use ragged::{explain_batch, explain_parts, explain_parts_as};
 pub use report::{Report, ReportRow};
 pub(crate) use results::{explain_result, explain_spec};
+#[cfg(feature = "python")]
+pub(crate) use to_arrow::ArrowTarget;
+pub use to_arrow::{explain_matrix_to_arrow, explain_to_arrow};
 pub(crate) use unread::explain_stream;
 
 use crate::arrow::DeviceArray;

@@ -217,18 +217,14 @@ impl Plan {
         let bytes = form.elements.saturating_mul(form.dtype.itemsize());
         let mut plan = Self { rows: form.rows, elements: form.elements, placement, ..Self::default() };
         if form.elements > 0 {
-            let mut step = |action, bytes: usize| {
-                plan.steps.push(Step { action, bytes, at_most: false });
-                plan.bytes = plan.bytes.saturating_add(bytes);
-            };
             match (form.viewable, aligned, copy) {
-                (false, _, _) => step(Action::Gather, bytes),
-                (true, false, _) => step(Action::Realign { dtype: form.dtype }, bytes),
-                (true, true, CopyMode::Always) if form.element != Element::Bits => step(Action::Private, bytes),
+                (false, _, _) => plan.add(Action::Gather, bytes),
+                (true, false, _) => plan.add(Action::Realign { dtype: form.dtype }, bytes),
+                (true, true, CopyMode::Always) if form.element != Element::Bits => plan.add(Action::Private, bytes),
                 _ => {}
             }
             if form.element == Element::Bits {
-                step(Action::Pack, form.elements.div_ceil(8));
+                plan.add(Action::Pack, form.elements.div_ceil(8));
             }
         }
         // Nobody allocates managed memory for a bitmap.
@@ -240,9 +236,7 @@ impl Plan {
         }
         plan.refuse_steps(copy)?;
         if validity {
-            let bytes = form.rows.div_ceil(8);
-            plan.steps.push(Step { action: Action::PackValidity, bytes, at_most: false });
-            plan.bytes = plan.bytes.saturating_add(bytes);
+            plan.add(Action::PackValidity, form.rows.div_ceil(8));
             // Arrow has bits, so that this copy is always allowed.
             plan.refuse_steps(CopyMode::IfNeeded)?;
         }
@@ -274,11 +268,44 @@ impl Plan {
         Ok(plan)
     }
 
+    /// Whether values are cast to a requested type, each of which has to survive.
+    pub(crate) fn casts_as_requested(&self) -> bool {
+        self.steps.iter().any(|step| step.action == Action::CastAsRequested)
+    }
+
+    /// The part of one of so many columns that the plan treats alike, before each is looked at by itself.
+    pub(crate) fn of_one_column(&self, columns: usize) -> Self {
+        let part = |bytes: usize| bytes.checked_div(columns).unwrap_or(0);
+        let steps = self.steps.iter().filter(|step| step.action.moves_values());
+        let steps: SmallVec<[Step; 1]> = steps.map(|step| Step { bytes: part(step.bytes), ..*step }).collect();
+        let bytes = steps.iter().fold(0_usize, |bytes, step| bytes.saturating_add(step.bytes));
+        Self { elements: part(self.elements), steps, bytes, ..self.clone() }
+    }
+
+    /// Takes the bytes of the validity out of the plan for a column that shares the bits of another one.
+    pub(crate) fn shares_validity(&mut self) {
+        for step in self.steps.iter_mut().filter(|step| step.action == Action::PackValidity) {
+            self.bytes = self.bytes.saturating_sub(step.bytes);
+            step.bytes = 0;
+        }
+    }
+
+    /// Adds the steps of a plan that runs after this one.
+    pub(crate) fn append(&mut self, next: &Self) {
+        self.steps.extend(next.steps.iter().copied());
+        self.waits.extend(next.waits.iter().copied().filter(|wait| !self.waits.contains(wait)).collect::<Vec<_>>());
+        self.bytes = self.bytes.saturating_add(next.bytes);
+    }
+
+    /// Adds a step in a pass of its own.
+    pub(crate) fn add(&mut self, action: Action, bytes: usize) {
+        self.steps.push(Step { action, bytes, at_most: false });
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+
     /// Whether a tensor's elements move before anything else is done with them.
     pub(crate) fn moves_values(&self) -> bool {
-        let moves =
-            |action| matches!(action, Action::Gather | Action::Split | Action::Realign { .. } | Action::Private);
-        self.steps.iter().any(|step| moves(step.action))
+        self.steps.iter().any(|step| step.action.moves_values())
     }
 
     /// The plan for a result that is written to the caller's memory.

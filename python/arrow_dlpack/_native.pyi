@@ -1563,6 +1563,12 @@ def explain(
     truncate: Literal["error", "left", "right"] = "error",
     side: Literal["left", "right"] = "right",
     multiple_of: SupportsIndex = 1,
+    to_arrow: bool = False,
+    type: _ArrowSchemaExportable
+    | Mapping[str, _ArrowSchemaExportable | None]
+    | Sequence[_ArrowSchemaExportable | None]
+    | None = None,
+    names: Iterable[str] | None = None,
 ) -> Report:
     """Reports what a conversion would do with this data, or with any data of this schema. Reads no stream.
 
@@ -1577,6 +1583,12 @@ def explain(
     validity: True for what `validity` would do, with columns, order, length and device alone.
     out: memory, for what `to_tensor(..., out=out)` would write to it. Memory that does not fit is an error of the row.
         `explain` writes nothing.
+
+    to_arrow: True for what `to_arrow` would do to a tensor, with type, names, copy and device alone; validity=True then
+        stands for a bool per row. A row has the Arrow type of the result, and a type of variable length counts no
+        bytes.
+    type: as for `to_arrow`.
+    names: as for `to_arrow`.
 
     Does not call a driver, so the report lacks facts that only device memory has. A schema, or a stream without a
     `device` attribute, counts as host memory. A stream on a device that does not say which counts as on device

@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
-use arrow_schema::{DataType, FieldRef};
+use arrow_schema::FieldRef;
 use smallvec::SmallVec;
 
-use super::{require_host, to_tensor};
+use super::require_host;
 use crate::alloc::fallible;
-use crate::arrow::{ArrayNode, DeviceArray, array_ready_at, counts_in, same_layout};
-#[cfg(feature = "python")]
-use crate::convert::check_request;
+use crate::arrow::{ArrayNode, DeviceArray, array_ready_at};
 use crate::convert::{self, compact};
 use crate::copy_log::{self, Copied};
 use crate::cuda::is_cuda;
@@ -18,8 +16,8 @@ use crate::dtype::DType;
 use crate::error::{Error, Remedy, Result};
 use crate::ffi::dlpack::DLDeviceType;
 use crate::kernels::{self, PackedBits, moved};
-use crate::plan::{Placement, Plan, refused_copy};
-use crate::spec::{CopyMode, Element, NullPolicy, Options, TensorField, casting};
+use crate::plan::{Placement, Plan};
+use crate::spec::{CopyMode, Element, TensorField};
 use crate::stream_order::Readiness;
 use crate::tensor::{Owner, Tensor};
 use crate::transfer::{Transfer, array_to_device, tensor_to_device};
@@ -46,7 +44,12 @@ pub fn to_arrow(tensor: &Tensor, valid: Option<&Tensor>, copy: CopyMode) -> Resu
 }
 
 /// A tensor as an array of this form.
-fn array_of(tensor: &Tensor, form: TensorField, valid: Option<&Tensor>, copy: CopyMode) -> Result<DeviceArray> {
+pub(super) fn array_of(
+    tensor: &Tensor,
+    form: TensorField,
+    valid: Option<&Tensor>,
+    copy: CopyMode,
+) -> Result<DeviceArray> {
     let (plan, rows) = (plan(tensor, &form, valid.is_some(), copy)?, form.rows);
     let on_device = valid.filter(|_| !tensor.device().is_cpu());
     on_device.map(|valid| require_validity_on(tensor.device(), valid)).transpose()?;
@@ -111,26 +114,11 @@ pub(crate) fn pack_on_device(columns: &[Tensor], rows: usize, device: Device) ->
     Ok(Some(bits))
 }
 
-/// Returns the Arrow form of a tensor that becomes a column of the `requested` type: bits for bools on a CUDA device if bits are requested,
-/// because only kernels can pack them there. Otherwise the tensor's own form; [`as_requested`] casts that on the host.
-///
-/// # Errors
-/// When no Arrow type holds the dtype.
-pub(crate) fn form_in(tensor: &Tensor, requested: Option<&FieldRef>) -> Result<TensorField> {
-    if tensor.dtype() == DType::Bool && is_cuda(tensor.device()) {
-        let form = requested.map(|field| TensorField::new(DType::Bool, tensor.shape(), tensor.strides(), Some(field)));
-        if let Some(form) = form.transpose()?.filter(|form| form.element == Element::Bits) {
-            return Ok(form);
-        }
-    }
-    tensor.arrow_form()
-}
-
 /// The plan for a tensor as an array of this form.
 ///
 /// # Errors
 /// When a copy is needed and not allowed, or the tensor is on a device that cannot make it.
-fn plan(tensor: &Tensor, form: &TensorField, has_validity: bool, copy: CopyMode) -> Result<Plan> {
+pub(super) fn plan(tensor: &Tensor, form: &TensorField, has_validity: bool, copy: CopyMode) -> Result<Plan> {
     Plan::to_arrow(form, tensor.is_aligned(), has_validity, copy, placement(tensor.device()))
 }
 
@@ -149,46 +137,6 @@ pub(crate) fn placement(device: Device) -> Placement {
         device if is_cuda(device) => Placement::Kernels(device),
         device => Placement::Views(device),
     }
-}
-
-/// Refuses what no values of a tensor could become together with a validity, before that is read.
-///
-/// # Errors
-/// As [`to_arrow`], or as [`to_arrow_as`] with `requested`.
-#[cfg(feature = "python")]
-pub(crate) fn check_to_arrow(tensor: &Tensor, requested: Option<&FieldRef>, copy: CopyMode) -> Result<()> {
-    let form = tensor.arrow_form()?;
-    plan(tensor, &form, true, copy)?;
-    requested.map_or(Ok(()), |requested| check_requested(tensor, &form, requested, copy))
-}
-
-/// Refuses a type that no values of a tensor of this form could become.
-///
-/// # Errors
-/// When there is no cast, or one is needed and no copy allowed.
-#[cfg(feature = "python")]
-pub(crate) fn check_requested(tensor: &Tensor, form: &TensorField, requested: &FieldRef, copy: CopyMode) -> Result<()> {
-    let is_cast = requires_cast(form.field.data_type(), requested.data_type(), copy)?;
-    if is_cast && form.dtype == DType::BFloat16 {
-        // As in `as_requested`: casts go by way of float32.
-        let single = TensorField::new(DType::Float32, tensor.shape(), tensor.strides(), None)?;
-        return check_request(&single.field, requested);
-    }
-    check_request(&form.field, requested)
-}
-
-/// Whether values of one type are cast to become those of another.
-///
-/// # Errors
-/// When they are, and no copy is allowed.
-fn requires_cast(own: &DataType, wanted: &DataType, copy: CopyMode) -> Result<bool> {
-    if same_layout(own, wanted) || counts_in(own, wanted) {
-        return Ok(false);
-    }
-    if copy == CopyMode::Never {
-        return Err(refused_copy(&casting(own, wanted)));
-    }
-    Ok(true)
 }
 
 /// The bits of a column's rows, set where they are valid: some of the bytes of a block that columns may share.
@@ -332,40 +280,6 @@ pub(crate) fn column_node(
         form.field
     };
     Ok(ColumnNode { node, field, owner, readiness })
-}
-
-/// As [`to_arrow`], in the type of `requested`, exactly: every value survives the way there and back.
-///
-/// # Errors
-/// As [`to_arrow`], and when a value does not survive, or a cast is needed and no copy allowed.
-pub fn to_arrow_as(
-    tensor: &Tensor,
-    valid: Option<&Tensor>,
-    requested: &FieldRef,
-    copy: CopyMode,
-) -> Result<DeviceArray> {
-    let array = array_of(tensor, form_in(tensor, Some(requested))?, valid, copy)?;
-    as_requested(&array, tensor.dtype(), valid, requested, copy)
-}
-
-/// A column that was made of a tensor of this dtype, in the type of `requested`.
-///
-/// # Errors
-/// As [`to_arrow_as`].
-pub(crate) fn as_requested(
-    array: &DeviceArray,
-    dtype: DType,
-    valid: Option<&Tensor>,
-    requested: &FieldRef,
-    copy: CopyMode,
-) -> Result<DeviceArray> {
-    let is_cast = requires_cast(array.field().data_type(), requested.data_type(), copy)?;
-    // Arrow's casts know nothing of extension types: what they would see are bytes.
-    if is_cast && dtype == DType::BFloat16 {
-        let single = to_tensor(array, &Options::default().dtype(DType::Float32).nulls(NullPolicy::Keep))?;
-        return convert::request_field(&to_arrow(&single, valid, CopyMode::IfNeeded)?, requested);
-    }
-    convert::request_field(array, requested)
 }
 
 /// Puts a dictionary under the codes of a tensor's node; returns what keeps both alive.

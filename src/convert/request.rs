@@ -123,7 +123,6 @@ pub fn check_request(own: &FieldRef, requested: &FieldRef) -> Result<()> {
 ///
 /// # Errors
 /// As [`check_request`], and when values would have to be cast.
-#[cfg_attr(not(feature = "python"), allow(dead_code, reason = "Python's functions alone ask"))]
 pub(crate) fn check_request_on(device: Device, own: &FieldRef, requested: &FieldRef) -> Result<()> {
     check_request(own, requested)?;
     let (from, to) = (own.data_type(), requested.data_type());
@@ -172,13 +171,24 @@ fn cast(array: &DeviceArray, requested: &FieldRef) -> Result<DeviceArray> {
         },
     };
     check_limits(from, requested, converted.as_ref())?;
-    let bytes = converted.get_buffer_memory_size();
+    let bytes = fixed_bytes(to, converted.len()).unwrap_or_else(|| converted.get_buffer_memory_size());
     copy_log::record(|| Copied {
         what: copy_log::rows_of(array.field().name(), array.len(), from),
         why: format!("cast to {}, as requested", requested.data_type()),
         bytes,
     });
     DeviceArray::from_arrow(converted.as_ref(), plain.clone())?.relabel(requested.clone())
+}
+
+/// Bytes of the values of so many rows, where the type alone tells; `None` for strings, lists of any length, runs and structs.
+pub(crate) fn fixed_bytes(data_type: &DataType, rows: usize) -> Option<usize> {
+    let of_rows = |width: i32| usize::try_from(width).ok().map(|width| rows.saturating_mul(width));
+    match data_type {
+        DataType::Boolean => Some(rows.div_ceil(8)),
+        DataType::FixedSizeBinary(width) => of_rows(*width),
+        DataType::FixedSizeList(item, size) => fixed_bytes(item.data_type(), of_rows(*size)?),
+        other => other.primitive_width().map(|width| rows.saturating_mul(width)),
+    }
 }
 
 /// Bytes that are all 0 or 1 as bits, each of which survives; `None` where the cast has to tell.

@@ -5,14 +5,20 @@ use std::sync::Arc;
 use arrow_schema::{DataType, FieldRef};
 
 use super::report::{Report, ReportRow};
+#[cfg(feature = "python")]
+use crate::alloc::ALIGNMENT;
 use crate::arrow::DeviceArray;
 use crate::column::{ColumnRef, refuse_counted};
 use crate::device::Device;
+#[cfg(feature = "python")]
+use crate::error::Result;
 use crate::plan::Plan;
 use crate::ragged::is_ragged;
 #[cfg(feature = "python")]
 use crate::spec::NULLS;
 use crate::spec::{CopyMode, Spec};
+#[cfg(feature = "python")]
+use crate::tensor::Tensor;
 use crate::transfer::{bytes_to_host, plan_transfer_unasked};
 
 const OFFSETS_READ: &str = "the ends of offsets, which tell how many bytes that is, are read";
@@ -48,11 +54,16 @@ impl ReportRow {
 
     /// Adds the transfer to a device, behind what is there.
     fn send(&mut self, device: Device, copy: CopyMode) {
+        self.send_bytes(device, copy, self.result_bytes().unwrap_or(0));
+    }
+
+    /// As [`ReportRow::send`], of so many bytes.
+    fn send_bytes(&mut self, device: Device, copy: CopyMode, bytes: usize) {
         if self.error.is_some() {
             return;
         }
         let plan = plan_transfer_unasked(self.device, device).and_then(|step| {
-            let plan = Plan::transfer(step, self.result_bytes().unwrap_or(0));
+            let plan = Plan::transfer(step, bytes);
             plan.refuse_steps(copy).map(|()| (step, plan))
         });
         match plan {
@@ -84,6 +95,60 @@ impl Report {
             row.send(device, copy);
         }
         self
+    }
+
+    /// The report of tensors that become Arrow data on their way to a device: on the host, if that is one of the two. `explain` reports what
+    /// becomes of a tensor where it is; `buffers` gives the bytes of the bitmap and of the values that the column of a row has then.
+    ///
+    /// # Errors
+    /// As `explain`.
+    #[cfg(feature = "python")]
+    pub(crate) fn of_arrow_on(
+        destination: (Option<Device>, CopyMode),
+        tensor: &Tensor,
+        explain: impl Fn(&Tensor, CopyMode) -> Result<Self>,
+        buffers: impl Fn(usize) -> Option<(Option<usize>, usize)>,
+    ) -> Result<Self> {
+        let ((device, copy), own) = (destination, tensor.device());
+        let Some(device) = device else { return explain(tensor, copy) };
+        let is_copied = plan_transfer_unasked(own, device).is_ok_and(|step| Plan::transfer(step, 0).is_copy());
+        let left = if is_copied && copy == CopyMode::Always { CopyMode::IfNeeded } else { copy };
+        if !device.is_cpu() || own.is_cpu() {
+            let mut report = explain(tensor, left)?;
+            let mut end = 0_usize;
+            for (index, row) in report.rows.iter_mut().enumerate() {
+                // All buffers go to one block.
+                let start = end;
+                if let Some((bitmap, values)) = buffers(index) {
+                    for bytes in bitmap.into_iter().chain([values]) {
+                        end = end.checked_next_multiple_of(ALIGNMENT).unwrap_or(end).saturating_add(bytes);
+                    }
+                }
+                row.send_bytes(device, copy, end.saturating_sub(start));
+            }
+            return Ok(report);
+        }
+        let mut report = explain(&tensor.relabelled(device), left)?;
+        let shape = tensor.shape().iter().copied().map(Some).collect();
+        let whole = ReportRow {
+            device: own,
+            view: true,
+            dtype: Some(tensor.dtype()),
+            shape,
+            ..ReportRow::of_type("", String::new())
+        };
+        let whole = report.transfer.insert(whole);
+        whole.send_bytes(device, copy, tensor.nbytes());
+        for row in &mut report.rows {
+            row.error = whole.error.clone().or(row.error.take());
+            row.view = row.view && row.error.is_none();
+            if whole.is_copied() {
+                row.steps.insert(0, format!("moved to {device} first"));
+                row.at_most = whole.at_most && (row.view || row.at_most);
+                row.view = false;
+            }
+        }
+        Ok(report)
     }
 
     /// The report of a conversion on another device than that of the chunks, for which they are moved there whole before: of this report,

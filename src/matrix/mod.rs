@@ -18,5 +18,6 @@ pub(crate) use planned_result::{PlannedResult, ResultChunks, with_planned_result
 pub(crate) use streamed::{Read, read};
 #[cfg(feature = "python")]
 pub(crate) use to_arrow::check_matrix;
+pub(crate) use to_arrow::plan_columns;
 pub use to_arrow::{ColumnOptions, matrix_to_arrow};
 pub(crate) use to_tensor::{check_matrix_output, convert_matrix, write_matrix};

@@ -8,9 +8,11 @@ use arrow_schema::{DataType, Field, FieldRef};
 
 use crate::alloc::fallible;
 use crate::arrow::{ArrayNode, DeviceArray, array_ready_at};
-use crate::column::{ColumnNode, as_requested, column_node, compared_on_host, form_in, placement};
 #[cfg(feature = "python")]
-use crate::column::{check_requested, check_to_arrow};
+use crate::column::check_to_arrow;
+use crate::column::{
+    ColumnNode, as_requested, check_requested, column_node, compared_on_host, form_in, placement, plan_requested,
+};
 use crate::convert::split_rows;
 use crate::error::{Counted, Error, Result};
 use crate::kernels::split_columns;
@@ -77,7 +79,7 @@ impl ColumnOptions {
 /// ```
 pub fn matrix_to_arrow<N: AsRef<str>>(matrix: &Tensor, names: &[N], options: &ColumnOptions) -> Result<DeviceArray> {
     let rows = check_names(matrix, names, options)?;
-    let plan = plan(matrix, names.len(), options)?;
+    let plan = plan(matrix, names.len(), options, options.validity.is_some())?;
     let (on_host, threads) = (matrix.device().is_cpu(), options.threads.map(NonZero::get));
     let moves = plan.as_ref().filter(|plan| plan.moves_values());
     let split = |plan: &Plan| match on_host {
@@ -139,6 +141,64 @@ pub fn matrix_to_arrow<N: AsRef<str>>(matrix: &Tensor, names: &[N], options: &Co
     self::batch(rows, columns.collect::<Result<Vec<_>>>()?, None, metadata, matrix.readiness())
 }
 
+/// A column of a matrix that becomes one of a batch.
+#[derive(Debug)]
+pub(crate) struct MatrixColumn {
+    pub(crate) field: FieldRef,
+    pub(crate) tensor: Tensor,
+    /// What is done to it, or why that is refused.
+    pub(crate) plan: Result<Plan>,
+}
+
+/// The plans for the columns of a matrix, each with its part of what is done to all in one pass. Of a validity with a bool for each row,
+/// which all share, the first column has the bytes.
+///
+/// # Errors
+/// When names or types do not fit the matrix.
+pub(crate) fn plan_columns<N: AsRef<str>>(
+    matrix: &Tensor,
+    names: &[N],
+    options: &ColumnOptions,
+    has_validity: bool,
+) -> Result<Vec<MatrixColumn>> {
+    check_names(matrix, names, options)?;
+    let has_validity = has_validity || options.validity.is_some();
+    let together = plan(matrix, names.len(), options, has_validity);
+    let column = |(index, name): (usize, &N)| {
+        let name = name.as_ref();
+        let tensor = matrix.column(index)?;
+        let requested = options.types.get(index).and_then(Option::as_ref);
+        let requested = requested.map(|field| Arc::new(field.as_ref().clone().with_name(name)));
+        let form = tensor.arrow_form()?;
+        let field = requested.clone().unwrap_or_else(|| Arc::new(form.field.as_ref().clone().with_name(name)));
+        let make = || {
+            let together = together.clone()?;
+            // As after that pass, which leaves dense columns.
+            let copy = if together.is_some() { CopyMode::IfNeeded } else { options.copy };
+            let form = form_in(&tensor, requested.as_ref())?;
+            let (form, is_aligned) = match together {
+                Some(_) => (TensorField { viewable: true, ..form }, true),
+                None => (form, tensor.is_aligned()),
+            };
+            let mut own = Plan::to_arrow(&form, is_aligned, has_validity, copy, placement(matrix.device()))?;
+            if index > 0 && options.validity.as_ref().is_none_or(|validity| validity.ndim() < 2) {
+                own.shares_validity();
+            }
+            if let Some(requested) = &requested {
+                check_requested(&tensor, requested, options.copy)?;
+                plan_requested(&mut own, (&tensor, &form), requested, has_validity, options.copy)?;
+            }
+            let mut plan = together.map(|plan| plan.of_one_column(names.len())).unwrap_or_default();
+            plan.append(&own);
+            plan.placement = own.placement;
+            Ok(plan)
+        };
+        let plan = make().map_err(|error: Error| error.in_column(name));
+        Ok(MatrixColumn { field, plan, tensor })
+    };
+    names.iter().enumerate().map(column).collect()
+}
+
 /// Refuses what no values of a matrix could become together with a validity, before that is read.
 ///
 /// # Errors
@@ -146,7 +206,7 @@ pub fn matrix_to_arrow<N: AsRef<str>>(matrix: &Tensor, names: &[N], options: &Co
 #[cfg(feature = "python")]
 pub(crate) fn check_matrix<N: AsRef<str>>(matrix: &Tensor, names: &[N], options: &ColumnOptions) -> Result<()> {
     check_names(matrix, names, options)?;
-    let plan = plan(matrix, names.len(), options)?;
+    let plan = plan(matrix, names.len(), options, options.validity.is_some())?;
     let check = |(index, name): (usize, &N)| {
         let column = matrix.column(index)?;
         if plan.is_none() {
@@ -154,7 +214,7 @@ pub(crate) fn check_matrix<N: AsRef<str>>(matrix: &Tensor, names: &[N], options:
         }
         let Some(Some(requested)) = options.types.get(index) else { return Ok(()) };
         let requested = Arc::new(requested.as_ref().clone().with_name(name.as_ref()));
-        check_requested(&column, &column.arrow_form()?, &requested, options.copy)
+        check_requested(&column, &requested, options.copy)
     };
     let columns = names.iter().enumerate();
     all_or_errors(columns.map(|column| check(column).map_err(|error| error.in_column(column.1.as_ref())))).map(drop)
@@ -187,14 +247,14 @@ fn check_names<N: AsRef<str>>(matrix: &Tensor, names: &[N], options: &ColumnOpti
 ///
 /// # Errors
 /// If copies are refused, or the validity cannot be packed where the values are.
-fn plan(matrix: &Tensor, columns: usize, options: &ColumnOptions) -> Result<Option<Plan>> {
+fn plan(matrix: &Tensor, columns: usize, options: &ColumnOptions, has_validity: bool) -> Result<Option<Plan>> {
     if columns == 0 || matrix.ndim() != 2 {
         return Ok(None);
     }
     // Columns differ in nothing but their address.
     let form = matrix.column(0)?.arrow_form()?;
     let (is_aligned, placement) = (matrix.is_aligned(), placement(matrix.device()));
-    if options.validity.is_some() {
+    if has_validity {
         // The bits are packed where the passed tensor is; splitting its columns first does not change that.
         let dense = TensorField { viewable: true, ..form.clone() };
         Plan::to_arrow(&dense, true, true, CopyMode::IfNeeded, placement)?;

@@ -29,6 +29,8 @@ pub(crate) enum Action {
         /// The dtype of the result.
         to: DType,
     },
+    /// Values become those of another Arrow type, exactly.
+    CastAsRequested,
     /// Null slots are written.
     Fill {
         /// How many.
@@ -90,6 +92,11 @@ impl Action {
         spec.categories().map_or(Self::Decode, |categories| Self::Encode { categories: categories.count() })
     }
 
+    /// Returns whether a tensor's elements move by this before anything else is done with them.
+    pub(crate) fn moves_values(self) -> bool {
+        matches!(self, Self::Gather | Self::Split | Self::Realign { .. } | Self::Private)
+    }
+
     /// Returns whether this made a decoded array, which the result may be a view of.
     pub(crate) fn is_decoding(self) -> bool {
         matches!(self, Self::Decode | Self::Encode { .. })
@@ -104,6 +111,7 @@ impl fmt::Display for Action {
             Self::Unpack | Self::UnpackValidity => f.write_str(UNPACKED),
             Self::Normalise => f.write_str("bytes above 1 set to 1"),
             Self::Cast { from, to } => f.write_str(&casting(from, to)),
+            Self::CastAsRequested => f.write_str("cast to the requested type"),
             Self::Fill { nulls, is_counted: false } => write!(f, "at most {nulls} nulls filled"),
             Self::Fill { nulls, .. } => write!(f, "{nulls} null{} filled", if *nulls == 1 { "" } else { "s" }),
             Self::JoinRows => write!(f, "rows joined into one Arrow batch"),

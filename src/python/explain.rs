@@ -13,6 +13,7 @@ use super::report::Report;
 use super::selection::{Columns, ORDER};
 use super::sources::{Projection, note};
 use super::tensor::with_output;
+use super::to_arrow::explain_to_arrow;
 use crate::conversion::{Question, Subject};
 use crate::spec::Selection;
 
@@ -33,12 +34,18 @@ const RUN: &str = "the types cost a query: the object tells them by running it";
 /// out: memory, for what `to_tensor(..., out=out)` would write to it. Memory that does not fit is an error of the row.
 ///     `explain` writes nothing.
 ///
+/// to_arrow: True for what `to_arrow` would do to a tensor, with type, names, copy and device alone; validity=True then
+///     stands for a bool per row. A row has the Arrow type of the result, and a type of variable length counts no
+///     bytes.
+/// type: as for `to_arrow`.
+/// names: as for `to_arrow`.
+///
 /// Does not call a driver, so the report lacks facts that only device memory has. A schema, or a stream without a
 /// `device` attribute, counts as host memory. A stream on a device that does not say which counts as on device
 /// 0.
 #[pyfunction]
 #[allow(clippy::too_many_arguments, reason = "one Python keyword each")]
-#[pyo3(signature = (obj_or_schema, *, columns=None, dtype=None, nulls=None, order=None, decimal=None, dictionary=None, unit=None, length=None, categories=None, unknown=None, device=None, copy=None, writable=None, validity=false, out=None, pad=None, truncate=None, side=None, multiple_of=None), text_signature = "(obj_or_schema, *, columns=None, dtype=None, nulls=\"error\", order=None, decimal=None, dictionary=None, unit=None, length=None, categories=None, unknown=\"error\", device=None, copy=None, writable=None, validity=False, out=None, pad=None, truncate=\"error\", side=\"right\", multiple_of=1)")]
+#[pyo3(signature = (obj_or_schema, *, columns=None, dtype=None, nulls=None, order=None, decimal=None, dictionary=None, unit=None, length=None, categories=None, unknown=None, device=None, copy=None, writable=None, validity=false, out=None, pad=None, truncate=None, side=None, multiple_of=None, to_arrow=false, r#type=None, names=None), text_signature = "(obj_or_schema, *, columns=None, dtype=None, nulls=\"error\", order=None, decimal=None, dictionary=None, unit=None, length=None, categories=None, unknown=\"error\", device=None, copy=None, writable=None, validity=False, out=None, pad=None, truncate=\"error\", side=\"right\", multiple_of=1, to_arrow=False, type=None, names=None)")]
 pub(super) fn explain(
     obj_or_schema: &Bound<'_, PyAny>,
     columns: Option<Columns>,
@@ -60,6 +67,9 @@ pub(super) fn explain(
     truncate: Option<&str>,
     side: Option<&str>,
     multiple_of: Option<&Bound<'_, PyAny>>,
+    to_arrow: bool,
+    r#type: Option<&Bound<'_, PyAny>>,
+    names: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Report> {
     let pad = PadKeywords { pad, truncate, side, multiple_of }.read()?;
     if usize::from(validity) + usize::from(out.is_some()) + usize::from(pad.is_some()) > 1 {
@@ -69,6 +79,16 @@ pub(super) fn explain(
     }
     let elements = ElementKeywords { dtype, nulls, decimal, dictionary, unit, length };
     let codes = CategoryKeywords { categories, unknown };
+    let device = device.map(device::extract).transpose()?;
+    if to_arrow || r#type.is_some() || names.is_some() {
+        let has_more = !elements.are_defaults() || !codes.are_defaults() || columns.is_some() || order.is_some();
+        if !to_arrow || has_more || writable.is_some() || out.is_some() || pad.is_some() {
+            return Err(PyValueError::new_err(
+                "to_arrow=True goes with type, names, validity, copy and device alone, and type and names with to_arrow=True",
+            ));
+        }
+        return Ok(Report(explain_to_arrow(obj_or_schema, r#type, names, validity, copy, device)?));
+    }
     let is_of_values = !ElementKeywords { length: None, ..elements }.are_defaults() || !codes.are_defaults();
     if validity && (is_of_values || copy.is_some() || writable.is_some()) {
         return Err(PyValueError::new_err("validity depends on columns, order, length and device alone"));
@@ -82,7 +102,7 @@ pub(super) fn explain(
     let selection =
         if order.is_some() || validity || out.is_some() { Columns::whole(columns) } else { Columns::each(columns) };
     let mut conversion = conversion.select(selection).memory_order(order.unwrap_or_default());
-    conversion.device = device.map(device::extract).transpose()?;
+    conversion.device = device;
     let mut notes = Vec::new();
     let subject = match Explainable::read(obj_or_schema, &conversion)? {
         Explainable::Of(subject) => subject,

@@ -179,7 +179,7 @@ impl InputChunks {
             None => {
                 // A copy that is asked for is made of the column, once.
                 let copy = if conversion.copy == CopyMode::Always { CopyMode::IfNeeded } else { conversion.copy };
-                if let Some(tensor) = dlpack_to_convert(object, copy)? {
+                if let Some(tensor) = dlpack_to_convert(object, None, copy)? {
                     return Self::of_tensor(py, &tensor, conversion);
                 }
                 let opened = sources::open(object, &projection)?.ok_or_else(|| no_protocol(object))?;

@@ -29,8 +29,12 @@ pub fn import_dlpack(object: &Bound<'_, PyAny>, device: Option<Device>, copy: Co
 }
 
 /// As [`import_dlpack`], of a tensor that becomes a column: that realigns elements in host memory itself.
-pub(super) fn dlpack_to_convert(object: &Bound<'_, PyAny>, copy: CopyMode) -> PyResult<Option<Core>> {
-    let Some((tensor, moved)) = imported(object, None, copy)? else { return Ok(None) };
+pub(super) fn dlpack_to_convert(
+    object: &Bound<'_, PyAny>,
+    device: Option<Device>,
+    copy: CopyMode,
+) -> PyResult<Option<Core>> {
+    let Some((tensor, moved)) = imported(object, device, copy)? else { return Ok(None) };
     if !tensor.device().is_cpu() {
         return settled(object, tensor, moved, copy).map(Some);
     }

@@ -18,8 +18,10 @@ use super::sources::{Reads, name_of, remedy};
 use super::stream::wrap;
 use super::{Ragged, counts, device, tensor_input};
 use crate::column::{self, check_to_arrow, chunks_to_tensor_by, run_here};
+use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Counted, Error, ErrorKind};
+use crate::explain::{self, ArrowTarget};
 use crate::matrix::{ColumnOptions, check_matrix, matrix_to_arrow};
 use crate::spec::{CopyMode, Options, Spec};
 use crate::tensor::Tensor;
@@ -78,13 +80,6 @@ pub(super) fn to_arrow<'py>(
         }
         return super::ragged::to_arrow(ragged, r#type, validity, copy, device);
     }
-    let no_tensor = || {
-        let error = |remedy: String| {
-            let found = name_of(x);
-            PyTypeError::new_err(format!("to_arrow expects a tensor (with __dlpack__), got {found}{remedy}"))
-        };
-        remedy(x, Reads::Tensors).map_or_else(|ended| ended, error)
-    };
     // The host converts, wherever it is one of the two.
     let to_host = device.filter(|device| device.is_cpu());
     // Read last: it may be a stream, which a wrong option must not consume.
@@ -103,7 +98,7 @@ pub(super) fn to_arrow<'py>(
             (options.types, options.metadata) = read_types(object, &names)?;
         }
         // Misaligned elements are moved once, with the others.
-        let matrix = tensor_input::dlpack_unmoved(x, to_host, copy)?.ok_or_else(no_tensor)?;
+        let matrix = tensor_input::dlpack_unmoved(x, to_host, copy)?.ok_or_else(|| no_tensor(x))?;
         options.copy = destination.copy_before(matrix.device())?;
         if validity.is_some() {
             check_matrix(&matrix, &names, &options)?;
@@ -111,9 +106,9 @@ pub(super) fn to_arrow<'py>(
         options.validity = valid(matrix.device())?;
         py.detach(|| matrix_to_arrow(&matrix, &names, &options))?
     } else {
-        let tensor =
-            input::import_dlpack(x, to_host, if copy == CopyMode::Always { CopyMode::IfNeeded } else { copy })?;
-        let tensor = tensor.ok_or_else(no_tensor)?;
+        let asked = if copy == CopyMode::Always { CopyMode::IfNeeded } else { copy };
+        let tensor = tensor_input::dlpack_to_convert(x, to_host, asked)?;
+        let tensor = tensor.ok_or_else(|| no_tensor(x))?;
         let requested = r#type.map(read_type).transpose()?;
         let copy = destination.copy_before(tensor.device())?;
         if validity.is_some() {
@@ -126,6 +121,40 @@ pub(super) fn to_arrow<'py>(
         })?
     };
     wrap(py, py.detach(|| destination.array(&array).map(Cow::into_owned))?)
+}
+
+/// Reports what [`to_arrow`] would do to a tensor; `has_validity`: with a bool for each row.
+pub(super) fn explain_to_arrow(
+    x: &Bound<'_, PyAny>,
+    r#type: Option<&Bound<'_, PyAny>>,
+    names: Option<&Bound<'_, PyAny>>,
+    has_validity: bool,
+    copy: Option<bool>,
+    device: Option<Device>,
+) -> PyResult<explain::Report> {
+    let names = names.map(read_names).transpose()?;
+    let mut options = ColumnOptions::default().copy(copy_mode(copy));
+    match (r#type, &names) {
+        (Some(object), Some(names)) => (options.types, options.metadata) = read_types(object, names)?,
+        (Some(object), None) => options.types = vec![Some(read_type(object)?)],
+        (None, _) => {}
+    }
+    if x.is_instance_of::<Ragged>() {
+        let error = Error::unsupported("explain reports what to_arrow does to tensors, and this is a Ragged");
+        return Err(error.remedy_is("pass its parts, such as x.values").into());
+    }
+    let tensor = tensor_input::dlpack_as_it_is(x, None, CopyMode::IfNeeded)?;
+    let tensor = tensor.map_or_else(|| Err(no_tensor(x)), Ok)?;
+    Ok(ArrowTarget { names, options, has_validity, device }.explain(&tensor)?)
+}
+
+/// The error for an object that is no tensor.
+fn no_tensor(x: &Bound<'_, PyAny>) -> PyErr {
+    let error = |remedy: String| {
+        let found = name_of(x);
+        PyTypeError::new_err(format!("to_arrow expects a tensor (with __dlpack__), got {found}{remedy}"))
+    };
+    remedy(x, Reads::Tensors).map_or_else(|ended| ended, error)
 }
 
 /// A validity argument as a bool tensor: a tensor of bools, or a boolean array.

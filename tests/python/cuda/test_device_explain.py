@@ -409,3 +409,32 @@ def test_a_copy_that_is_asked_for_is_the_one_on_the_way(kind: int, target: str, 
         assert log.bytes <= report.bytes if report.transfer else log.bytes == report.bytes
     tensors = [made["view"]] if form == "columns" else [made.values, made.offsets] if form == "rows" else [made]
     assert all(tensor.device == ad.Device(target) and tensor.copied for tensor in tensors)
+
+
+@pytest.mark.parametrize("names", [None, ["a", "b"]])
+@pytest.mark.parametrize("target", [None, "cpu", "cuda"])
+@pytest.mark.parametrize("kind", [CPU, CUDA, CUDA_MANAGED])
+def test_of_tensors_that_become_arrow_data(kind: int, target: str | None, names: list[str] | None) -> None:
+    values = pa.array(np.arange(2 * ROWS, dtype="int64"))
+    tensor = ad.to_tensor(on(kind, pa.FixedSizeListArray.from_arrays(values, 2) if names else values))
+    report = explained(tensor, to_arrow=True, names=names, device=target)
+    with ad.track_copies() as log:
+        made = ad.to_arrow(tensor, names=names, device=target)
+    assert all(row.how != ("view" if len(log) else "copy") for row in report), report
+    assert {row.device for row in report} == {made.device}
+    if not any(row.how == "view or copy" for row in report):
+        assert sum(entry.bytes for entry in log) == report.bytes, report
+    narrow = explained(tensor, to_arrow=True, names=names, type=pa.int8(), device=target)
+    if kind == CPU or target == "cpu":
+        assert all("cast to the requested type" in row.steps and row.refused_if for row in narrow), narrow
+    else:
+        assert all("a cast, and none is made on" in (row.error or "") for row in narrow), narrow
+
+
+def test_of_a_validity_on_the_way_to_a_device() -> None:
+    tensor = ad.to_tensor(pa.array(np.arange(ROWS, dtype="int64")))
+    report = explained(tensor, to_arrow=True, validity=True, type=pa.int16(), device="cuda")
+    small = ad.to_tensor(pa.array(np.arange(ROWS, dtype="int64")))
+    with ad.track_copies() as log:
+        ad.to_arrow(small, type=pa.int16(), validity=np.arange(ROWS) > 3, device="cuda")
+    assert sum(entry.bytes for entry in log) == report.bytes, (report, log)

@@ -1,0 +1,148 @@
+//! Explains how tensors become Arrow data.
+
+use arrow_schema::FieldRef;
+
+use super::report::{Report, ReportRow};
+use crate::column::plan_to_arrow_as;
+#[cfg(feature = "python")]
+use crate::convert::fixed_bytes;
+#[cfg(feature = "python")]
+use crate::device::Device;
+use crate::error::Result;
+use crate::matrix::{ColumnOptions, plan_columns};
+use crate::plan::Plan;
+use crate::spec::CopyMode;
+use crate::tensor::Tensor;
+
+/// What only values decide of a cast to a requested type.
+const LOST: &str = "a value is none of the requested type";
+
+/// Reports what [`crate::to_arrow`] would do to a tensor, or [`crate::to_arrow_as`] with a `requested` type: one row, of the Arrow type of
+/// the result. `has_validity`: with a bool for each row. A requested type of variable length counts no bytes: only values tell them.
+///
+/// # Errors
+/// When no Arrow type holds the dtype. What else is refused is the error of the row.
+///
+/// ```
+/// use arrow_array::Int64Array;
+/// use arrow_dlpack::{CopyMode, explain_to_arrow, to_tensor};
+/// use arrow_schema::{DataType, Field};
+///
+/// let tensor = to_tensor(&Int64Array::from(vec![1, 2, 3]))?;
+/// assert!(explain_to_arrow(&tensor, None, false, CopyMode::Never)?.rows[0].view);
+/// let narrow = Field::new("", DataType::Int8, true).into();
+/// let report = explain_to_arrow(&tensor, Some(&narrow), false, CopyMode::IfNeeded)?;
+/// assert_eq!((report.rows[0].steps[0].as_str(), report.bytes()), ("cast to the requested type", 3));
+/// # Ok::<(), arrow_dlpack::Error>(())
+/// ```
+pub fn explain_to_arrow(
+    tensor: &Tensor,
+    requested: Option<&FieldRef>,
+    has_validity: bool,
+    copy: CopyMode,
+) -> Result<Report> {
+    let field = requested.map_or_else(|| tensor.arrow_form().map(|form| form.field), |field| Ok(field.clone()))?;
+    let mut row = ReportRow::of_tensor(&field, tensor);
+    row.fill(|row| {
+        let (field, plan) = plan_to_arrow_as(tensor, requested, has_validity, copy)?;
+        row.take_arrow(&field, &plan);
+        Ok(())
+    });
+    Ok(Report { rows: vec![row], ..Report::default() })
+}
+
+/// Reports what [`crate::matrix_to_arrow`] would do: a row for each column, with its part of what one pass does to all. Where `options` have
+/// no validity, `has_validity` says that there will be a bool for each row.
+///
+/// # Errors
+/// When names or types do not fit the matrix. What else is refused is the error of its row, or of all rows.
+///
+/// ```
+/// use arrow_array::{FixedSizeListArray, Float32Array};
+/// use arrow_dlpack::{ColumnOptions, explain_matrix_to_arrow, to_tensor};
+/// # use arrow_schema::{DataType, Field};
+/// # let item = std::sync::Arc::new(Field::new("item", DataType::Float32, true));
+/// # let values = std::sync::Arc::new(Float32Array::from(vec![0.0, 1.0, 10.0, 11.0]));
+/// # let rows = FixedSizeListArray::new(item, 2, values, None);
+///
+/// // Two rows of two elements.
+/// let matrix = to_tensor(&rows)?;
+/// let report = explain_matrix_to_arrow(&matrix, &["x", "y"], &ColumnOptions::default(), false)?;
+/// assert_eq!((report.rows[1].column.as_str(), report.rows[1].bytes, report.bytes()), ("y", 8, 16));
+/// assert_eq!(report.rows[1].steps, ["rows split into columns"]);
+/// # Ok::<(), arrow_dlpack::Error>(())
+/// ```
+pub fn explain_matrix_to_arrow<N: AsRef<str>>(
+    matrix: &Tensor,
+    names: &[N],
+    options: &ColumnOptions,
+    has_validity: bool,
+) -> Result<Report> {
+    let columns = plan_columns(matrix, names, options, has_validity)?;
+    let rows = columns.into_iter().map(|column| {
+        let mut row = ReportRow::of_tensor(&column.field, &column.tensor);
+        row.fill(|row| {
+            row.take_arrow(&column.field, &column.plan?);
+            Ok(())
+        });
+        row
+    });
+    Ok(Report { rows: rows.collect(), ..Report::default() })
+}
+
+/// What a tensor becomes as Arrow data: a column, or a batch of a matrix's columns.
+#[cfg(feature = "python")]
+#[derive(Debug)]
+pub(crate) struct ArrowTarget {
+    /// The names of a matrix's columns; `None` for one column.
+    pub(crate) names: Option<Vec<String>>,
+    /// The types, and whether copies are allowed.
+    pub(crate) options: ColumnOptions,
+    /// Whether there is a validity, with a bool for each row.
+    pub(crate) has_validity: bool,
+    /// Where the data is asked for.
+    pub(crate) device: Option<Device>,
+}
+
+#[cfg(feature = "python")]
+impl ArrowTarget {
+    /// Reports how a tensor becomes that, from where it is to where the data is asked for.
+    ///
+    /// # Errors
+    /// As [`explain_to_arrow`] and [`explain_matrix_to_arrow`].
+    pub(crate) fn explain(&self, tensor: &Tensor) -> Result<Report> {
+        let requested = |index: usize| self.options.types.get(index).and_then(Option::as_ref);
+        let explain = |tensor: &Tensor, copy| match &self.names {
+            Some(names) => {
+                let options = ColumnOptions { copy, ..self.options.clone() };
+                explain_matrix_to_arrow(tensor, names, &options, self.has_validity)
+            }
+            None => explain_to_arrow(tensor, requested(0), self.has_validity, copy),
+        };
+        // The bytes of a column's buffers, as far as its type tells.
+        let buffers = |index: usize| {
+            let column = self.names.as_ref().map(|_| tensor.column(index));
+            let form = column.unwrap_or_else(|| Ok(tensor.clone())).and_then(|column| column.arrow_form()).ok()?;
+            let values = fixed_bytes(requested(index).unwrap_or(&form.field).data_type(), form.rows)?;
+            Some((self.has_validity.then(|| form.rows.div_ceil(8)), values))
+        };
+        Report::of_arrow_on((self.device, self.options.copy), tensor, explain, buffers)
+    }
+}
+
+impl ReportRow {
+    /// The row of a tensor that becomes a column of this field.
+    fn of_tensor(field: &FieldRef, tensor: &Tensor) -> Self {
+        let shape = tensor.shape().iter().copied().map(Some).collect();
+        Self { dtype: Some(tensor.dtype()), shape, device: tensor.device(), ..Self::new(field) }
+    }
+
+    /// Sets what the plan of a tensor as a column says.
+    fn take_arrow(&mut self, field: &FieldRef, plan: &Plan) {
+        self.arrow_type = field.data_type().to_string();
+        self.take(plan);
+        if plan.casts_as_requested() {
+            self.refused_if.push(LOST.to_owned());
+        }
+    }
+}

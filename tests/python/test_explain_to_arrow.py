@@ -1,0 +1,154 @@
+"""`explain(x, to_arrow=True)` against what `to_arrow` does: its copies, its bytes, its type, its errors."""
+
+import itertools
+
+import arrow_dlpack as ad
+import numpy as np
+import pyarrow as pa
+import pytest
+
+MATRIX = np.arange(12, dtype=np.float32).reshape(4, 3)
+TENSORS = {
+    "plain": np.arange(10),
+    "strided": np.arange(20)[::2],
+    "reversed": np.arange(5.0)[::-1],
+    "no rows": np.zeros(0, np.int16),
+    "one": np.array(3, np.uint8),
+    "bools": np.array([True, False, True] * 5),
+    "strided bools": np.array([True, False, True, True] * 5)[::2],
+    "rows": np.arange(12, dtype=np.int8).reshape(4, 3),
+    "transposed": np.arange(12, dtype=np.int8).reshape(3, 4).T,
+    "dense columns": np.asfortranarray(MATRIX),
+    "cube": np.arange(24.0).reshape(4, 3, 2),
+    "misaligned": np.frombuffer(bytes(33), np.uint8)[1:].view(np.float64),
+    "bfloat16": ad.to_tensor(pa.array([1.0, 2.0, 3.0]), dtype="bfloat16"),
+    "complex": np.arange(4) + 1j,
+    "boolean column": ad.to_tensor(pa.array([True, False, True])),
+    "codes": ad.to_tensor(pa.array(["a", "b", "a"]).dictionary_encode(), dictionary="codes"),
+}
+TYPES = [None, pa.int64(), pa.int8(), pa.float64(), pa.float32(), pa.bool_(), pa.timestamp("ns"), pa.decimal128(20, 2)]
+
+
+def rows_of(tensor):
+    return tensor.shape[0] if tensor.shape else 1
+
+
+def made(tensor, **options):
+    """What `to_arrow` makes, the bytes that it logs, its error."""
+    with ad.track_copies() as log:
+        try:
+            result = ad.to_arrow(tensor, **options)
+        except ad.ConversionError as error:
+            return None, None, error
+    return result, sum(entry.bytes for entry in log), None
+
+
+def agree(report, result, logged, error):
+    errors = [row.error for row in report if row.error]
+    if error is not None:
+        decided_by_values = any(row.refused_if for row in report)
+        assert errors or decided_by_values, (report, error)
+        return
+    assert not errors, (report, result)
+    assert report.bytes == logged, report
+    assert all(row.view == (row.bytes == 0 and not row.steps) for row in report)
+
+
+@pytest.mark.parametrize("name", TENSORS)
+@pytest.mark.parametrize("copy", [None, False, True])
+def test_of_a_tensor_tells_type_bytes_and_refusals(name, copy):
+    tensor = TENSORS[name]
+    for type, with_validity in itertools.product(TYPES, [False, True]):
+        validity = np.ones(rows_of(tensor), bool) if with_validity else None
+        result, logged, error = made(tensor, type=type, validity=validity, copy=copy)
+        report = ad.explain(tensor, to_arrow=True, type=type, validity=with_validity, copy=copy)
+        agree(report, result, logged, error)
+        if error is None:
+            assert report[0].arrow_type == ad.explain(result)[0].arrow_type
+
+
+@pytest.mark.parametrize("copy", [None, False, True])
+@pytest.mark.parametrize(
+    "matrix",
+    [MATRIX, np.asfortranarray(MATRIX), MATRIX[::2], MATRIX[:, ::-1], MATRIX[:0], MATRIX > 3, TENSORS["cube"]],
+    ids=["rows", "columns", "every second", "reversed", "empty", "bools", "cube"],
+)
+def test_of_a_matrix_tells_each_column(matrix, copy):
+    names = ["a", "b", "c"]
+    types = [None, pa.float64(), {"b": pa.int16()}, [None, None, pa.float16()]]
+    for type, with_validity in itertools.product(types, [False, True]):
+        validity = np.ones(len(matrix), bool) if with_validity else None
+        result, logged, error = made(matrix, names=names, type=type, validity=validity, copy=copy)
+        report = ad.explain(matrix, to_arrow=True, names=names, type=type, validity=with_validity, copy=copy)
+        assert [row.column for row in report] == names
+        agree(report, result, logged, error)
+
+
+def test_says_what_is_done():
+    (row,) = ad.explain(np.arange(6)[::2], to_arrow=True, type=pa.int8(), validity=True)
+    assert row.steps == ["strided elements gathered", "validity packed to bits", "cast to the requested type"]
+    assert (row.arrow_type, row.dtype, row.shape, row.bytes) == ("Int8", "int64", (3,), 24 + 1 + 3)
+    assert row.refused_if == ["a value is none of the requested type"]
+    report = ad.explain(MATRIX, to_arrow=True, names=["a", "b", "c"])
+    assert [row.steps for row in report] == [["rows split into columns"]] * 3
+    assert (report["b"].bytes, report["b"].shape) == (16, (4,))
+    assert "refused if a value is none" in str(
+        ad.explain(MATRIX, to_arrow=True, type=pa.bool_(), names=["a", "b", "c"])
+    )
+
+
+def test_misaligned_elements_are_copied_once():
+    """They were realigned as they came in, and copied again for copy=True."""
+    with ad.track_copies() as log:
+        ad.to_arrow(TENSORS["misaligned"], copy=True)
+    assert [(entry.bytes, entry.why) for entry in log] == [(32, "values not aligned for float64 realigned")]
+
+
+def test_copies_and_writes_nothing():
+    with ad.track_copies() as log:
+        ad.explain(TENSORS["strided"], to_arrow=True, type=pa.int8())
+    assert len(log) == 0
+
+
+def test_no_copy_is_refused_in_its_row():
+    (row,) = ad.explain(np.arange(6)[::2], to_arrow=True, copy=False)
+    assert row.how == "refused"
+    assert "24 bytes" in row.error
+    report = ad.explain(MATRIX, to_arrow=True, names=["a", "b", "c"], copy=False)
+    assert all("rows split into columns" in row.error for row in report)
+
+
+def test_a_type_without_a_cast_is_refused_in_its_row():
+    (row,) = ad.explain(np.arange(3), to_arrow=True, type=pa.binary())
+    with pytest.raises(ad.ConversionError) as raised:
+        ad.to_arrow(np.arange(3), type=pa.binary())
+    assert row.error.split(";")[0] == str(raised.value).split(";")[0]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"columns": ["a"]},
+        {"dtype": "int8"},
+        {"order": "C"},
+        {"writable": True},
+        {"pad": (0, None)},
+        {"categories": [1]},
+    ],
+)
+def test_takes_only_what_to_arrow_takes(options):
+    with pytest.raises(ValueError, match="to_arrow=True goes with"):
+        ad.explain(np.arange(3), to_arrow=True, **options)
+    for own in ({"type": pa.int8()}, {"names": ["a"]}):
+        with pytest.raises(ValueError, match="type and names with to_arrow=True"):
+            ad.explain(np.arange(3), **own)
+
+
+def test_names_that_are_no_columns_of_the_matrix():
+    for wrong in (["a"], ["a", "b", "b"]):
+        with pytest.raises(ad.ConversionError):
+            ad.explain(MATRIX, to_arrow=True, names=wrong)
+    with pytest.raises(TypeError, match="to_arrow expects a tensor"):
+        ad.explain(pa.array([1]).to_pylist(), to_arrow=True)
+    with pytest.raises(ad.ConversionError, match=r"x\.values"):
+        ad.explain(ad.to_ragged(pa.array([[1], []])), to_arrow=True)
