@@ -208,71 +208,32 @@ pub(crate) fn column_node(
     plan: &Plan,
     bitmap: Option<Bitmap>,
 ) -> Result<ColumnNode> {
-    // The field says in which order the elements lie: a copy keeps that order.
-    let lying = if form.viewable && !tensor.is_row_major() { tensor.in_memory_order() } else { None };
-    let tensor = lying.as_ref().unwrap_or(tensor);
-    let tensor = match plan.moves_values() {
-        true => moved(tensor, &plan.reasons())?.with_trust_of(tensor),
-        false => tensor.clone(),
-    };
-    let mut owner = tensor.owner().clone();
-    let mut readiness = tensor.readiness().cloned();
-    let mut values = if tensor.is_empty() { std::ptr::dangling() } else { tensor.as_ptr().cast_const() };
-    if form.element == Element::Bits && !tensor.is_empty() {
-        if let Some(bools) = &readiness {
-            let device = Device::new(DLDeviceType::CUDA, tensor.device().id());
-            let bits = kernels::pack_bits(bools, &[tensor.as_ptr().addr()], tensor.len(), device)?;
-            (values, owner, readiness) = (bits.column(0), bits.owner, Some(bits.readiness));
-        } else {
-            let (bits, _) = convert::pack_bools(tensor.peek_bytes()?)?;
-            (values, owner) = (bits.as_ptr().cast_const(), Arc::new((bits, owner)));
-        }
-        record_packed(&tensor, "bools packed to bits");
-    }
+    let tensor = in_form(tensor, &form, plan)?;
+    let Elements { values, mut owner, readiness } = Elements::new(&tensor, &form)?;
     let dictionary = tensor.dictionary().filter(|_| form.has_codes());
     // The dictionary stays on its device when the codes are moved.
     let there = Transfer::to(tensor.device(), "the dictionary of codes that were moved");
     let dictionary = dictionary.map(|dictionary| array_to_device(dictionary, &there)).transpose()?;
-    let mut items = None;
-    if let Some(dictionary) = dictionary.as_ref().filter(|_| tensor.codes_may_be_beyond()) {
-        let row_elements = form.elements.checked_div(form.rows).unwrap_or(0);
-        let read = tensor_to_device(&tensor, &Transfer::to(Device::CPU, "codes compared with their dictionary"))?;
-        let valid = bitmap.as_ref().map(Bitmap::bits);
-        let are_beyond = check_codes(&read, dictionary.len(), row_elements, valid)?;
-        // The items of a null list are read by themselves, so that they have to be null too.
-        if let (true, false, Some(valid)) = (are_beyond && tensor.device().is_cpu(), form.lists.is_empty(), valid) {
-            items = Some(Bitmap::of_items(valid, form.rows, row_elements)?);
-        }
+    let mut leaf = ArrayNode { null_count: Some(0), buffers: vec![std::ptr::null(), values], ..ArrayNode::default() };
+    if let Some(dictionary) = dictionary.as_ref().filter(|_| tensor.codes_may_be_beyond())
+        && let Some(items) = null_items(&tensor, &form, dictionary.len(), bitmap.as_ref())?
+    {
+        leaf.buffers = vec![items.bits().as_ptr(), values];
+        leaf.null_count = Some(items.nulls);
+        owner = Arc::new((items.block, owner));
     }
-    let (mut validity, mut nulls) = (std::ptr::null(), 0);
+    let mut node = in_lists(leaf, &form);
+    let mut nulls = 0;
+    if let Some(own) = node.buffers.first_mut() {
+        *own = bitmap.as_ref().map_or(std::ptr::null(), |bitmap| bitmap.bits().as_ptr());
+    }
     if let Some(bitmap) = bitmap {
-        (validity, nulls) = (bitmap.bits().as_ptr(), bitmap.nulls);
+        nulls = bitmap.nulls;
         owner = Arc::new((bitmap.block, owner));
     }
-    let mut lengths: SmallVec<[usize; 4]> = SmallVec::from_slice(&[form.rows]);
-    for size in &form.lists {
-        // The innermost product is the number of elements, which exists.
-        lengths.push(lengths.last().map_or(0, |length| length.saturating_mul(*size)));
-    }
-    let mut node: Option<ArrayNode> = None;
-    for length in lengths.into_iter().rev() {
-        let buffers = if node.is_none() { vec![std::ptr::null(), values] } else { vec![std::ptr::null()] };
-        let mut own = ArrayNode { length, null_count: Some(0), buffers, ..ArrayNode::default() };
-        if let (None, Some(items), Some(bitmap)) = (&node, items.take(), own.buffers.first_mut()) {
-            *bitmap = items.bits().as_ptr();
-            own.null_count = Some(items.nulls);
-            owner = Arc::new((items.block, owner));
-        }
-        own.children = node.into_iter().collect();
-        node = Some(own);
-    }
-    let mut node = node.unwrap_or_default();
     node.null_count = Some(nulls);
     if let Some(dictionary) = dictionary {
         owner = set_dictionary(&mut node, &dictionary, owner)?;
-    }
-    if let Some(bitmap) = node.buffers.first_mut() {
-        *bitmap = validity;
     }
     let field = if nulls > 0 && !form.field.is_nullable() {
         Arc::new(form.field.as_ref().clone().with_nullable(true))
@@ -280,6 +241,75 @@ pub(crate) fn column_node(
         form.field
     };
     Ok(ColumnNode { node, field, owner, readiness })
+}
+
+/// The tensor with its elements in the order of the form: moved, if the plan says so.
+fn in_form(tensor: &Tensor, form: &TensorField, plan: &Plan) -> Result<Tensor> {
+    // The field says in which order the elements lie: a copy keeps that order.
+    let lying = if form.viewable && !tensor.is_row_major() { tensor.in_memory_order() } else { None };
+    let tensor = lying.as_ref().unwrap_or(tensor);
+    if plan.moves_values() { Ok(moved(tensor, &plan.reasons())?.with_trust_of(tensor)) } else { Ok(tensor.clone()) }
+}
+
+/// The buffer of values of a column.
+struct Elements {
+    values: *const u8,
+    owner: Owner,
+    readiness: Option<Readiness>,
+}
+
+impl Elements {
+    /// The memory of a tensor in its form; bools are packed, if that has bits.
+    fn new(tensor: &Tensor, form: &TensorField) -> Result<Self> {
+        let (owner, readiness) = (tensor.owner().clone(), tensor.readiness().cloned());
+        if form.element != Element::Bits || tensor.is_empty() {
+            let values = if tensor.is_empty() { std::ptr::dangling() } else { tensor.as_ptr().cast_const() };
+            return Ok(Self { values, owner, readiness });
+        }
+        let packed = if let Some(bools) = &readiness {
+            let device = Device::new(DLDeviceType::CUDA, tensor.device().id());
+            let bits = kernels::pack_bits(bools, &[tensor.as_ptr().addr()], tensor.len(), device)?;
+            Self { values: bits.column(0), owner: bits.owner, readiness: Some(bits.readiness) }
+        } else {
+            let (bits, _) = convert::pack_bools(tensor.peek_bytes()?)?;
+            Self { values: bits.as_ptr().cast_const(), owner: Arc::new((bits, owner)), readiness: None }
+        };
+        record_packed(tensor, "bools packed to bits");
+        Ok(packed)
+    }
+}
+
+/// Refuses codes that are none of their dictionary's `values`, but in null rows. If such rows are lists, whose items are read by themselves,
+/// returns the bitmap under which these items are null, too.
+fn null_items(tensor: &Tensor, form: &TensorField, values: usize, bitmap: Option<&Bitmap>) -> Result<Option<Bitmap>> {
+    let row_elements = form.elements.checked_div(form.rows).unwrap_or(0);
+    let read = tensor_to_device(tensor, &Transfer::to(Device::CPU, "codes compared with their dictionary"))?;
+    let valid = bitmap.map(Bitmap::bits);
+    let are_beyond = check_codes(&read, values, row_elements, valid)?;
+    match valid {
+        Some(valid) if are_beyond && tensor.device().is_cpu() && !form.lists.is_empty() => {
+            Bitmap::of_items(valid, form.rows, row_elements).map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
+/// The values of a form in its fixed-size lists, none of which is null.
+fn in_lists(leaf: ArrayNode, form: &TensorField) -> ArrayNode {
+    let mut lengths: SmallVec<[usize; 4]> = SmallVec::from_slice(&[form.rows]);
+    for size in &form.lists {
+        // The innermost product is the number of elements, which exists.
+        lengths.push(lengths.last().map_or(0, |length| length.saturating_mul(*size)));
+    }
+    let mut lengths = lengths.into_iter().rev();
+    let leaf = ArrayNode { length: lengths.next().unwrap_or(0), ..leaf };
+    lengths.fold(leaf, |node, length| ArrayNode {
+        length,
+        null_count: Some(0),
+        buffers: vec![std::ptr::null()],
+        children: vec![node],
+        ..ArrayNode::default()
+    })
 }
 
 /// Puts a dictionary under the codes of a tensor's node; returns what keeps both alive.
