@@ -72,21 +72,13 @@ pub(super) fn explain(
     names: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Report> {
     let pad = PadKeywords { pad, truncate, side, multiple_of }.read()?;
-    if usize::from(validity) + usize::from(out.is_some()) + usize::from(pad.is_some()) > 1 {
-        return Err(PyValueError::new_err(
-            "explain reports one call at a time: pass pad= for to_ragged(pad=), validity=True for validity, or out= for to_tensor(out=)",
-        ));
-    }
+    require_one_call(usize::from(validity) + usize::from(out.is_some()) + usize::from(pad.is_some()))?;
     let elements = ElementKeywords { dtype, nulls, decimal, dictionary, unit, length };
     let codes = CategoryKeywords { categories, unknown };
     let device = device.map(device::extract).transpose()?;
     if to_arrow || r#type.is_some() || names.is_some() {
-        let has_more = !elements.are_defaults() || !codes.are_defaults() || columns.is_some() || order.is_some();
-        if !to_arrow || has_more || writable.is_some() || out.is_some() || pad.is_some() {
-            return Err(PyValueError::new_err(
-                "to_arrow=True goes with type, names, validity, copy and device alone, and type and names with to_arrow=True",
-            ));
-        }
+        let is_plain = elements.are_defaults() && codes.are_defaults() && columns.is_none() && order.is_none();
+        require_to_arrow_alone(to_arrow && is_plain && writable.is_none() && out.is_none() && pad.is_none())?;
         return Ok(Report(explain_to_arrow(obj_or_schema, r#type, names, validity, copy, device)?));
     }
     let is_of_values = !ElementKeywords { length: None, ..elements }.are_defaults() || !codes.are_defaults();
@@ -125,4 +117,24 @@ pub(super) fn explain(
         (None, None) => conversion.explain_subject(subject, Question::Results)?,
     };
     Ok(Report(crate::explain::Report { notes, ..report }))
+}
+
+/// Refuses keywords of several functions.
+fn require_one_call(asked: usize) -> PyResult<()> {
+    if asked <= 1 {
+        return Ok(());
+    }
+    Err(PyValueError::new_err(
+        "explain reports one call at a time: pass pad= for to_ragged(pad=), validity=True for validity, or out= for to_tensor(out=)",
+    ))
+}
+
+/// Refuses keywords that `to_arrow` does not have, and its own ones without it.
+fn require_to_arrow_alone(is_alone: bool) -> PyResult<()> {
+    if is_alone {
+        return Ok(());
+    }
+    Err(PyValueError::new_err(
+        "to_arrow=True goes with type, names, validity, copy and device alone, and type and names with to_arrow=True",
+    ))
 }
