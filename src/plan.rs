@@ -268,11 +268,6 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Whether values are cast to a requested type, each of which has to survive.
-    pub(crate) fn casts_as_requested(&self) -> bool {
-        self.steps.iter().any(|step| step.action == Action::CastAsRequested)
-    }
-
     /// The part of one of so many columns that the plan treats alike, before each is looked at by itself.
     pub(crate) fn of_one_column(&self, columns: usize) -> Self {
         let part = |bytes: usize| bytes.checked_div(columns).unwrap_or(0);

@@ -81,7 +81,7 @@ pub(crate) use matrix::{empty_matrix, matrix_stride, view_matrix};
 pub(crate) use output::row_stride;
 pub(crate) use pad::{ListItems, Padder, null_item};
 pub use request::{check_request, request_field};
-pub(crate) use request::{check_request_on, fixed_bytes};
+pub(crate) use request::{check_request_on, depends_on_values, fixed_bytes};
 pub(crate) use rounds::{LOOK_UP, in_rounds, look_for_signals};
 pub(crate) use row_block::{FETCH_AHEAD, RowBlock, RowLayout, RowsPlace, prefetch_element};
 #[cfg(feature = "python")]

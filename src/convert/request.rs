@@ -143,6 +143,11 @@ pub(crate) fn check_request_on(device: Device, own: &FieldRef, requested: &Field
         .in_column(requested.name()))
 }
 
+/// Whether only values of a column tell if they are ones of the requested type, which [`check_request`] accepts.
+pub(crate) fn depends_on_values(own: &DataType, requested: &DataType) -> bool {
+    !same_layout(own, requested) && (!counts_in(own, requested) || has_limits(requested))
+}
+
 /// What to do where a cast is missing.
 const CONVERT_FIRST: &str = "request the type that the data has, or convert it first";
 

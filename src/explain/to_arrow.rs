@@ -4,6 +4,7 @@ use arrow_schema::FieldRef;
 
 use super::report::{Report, ReportRow};
 use crate::column::plan_to_arrow_as;
+use crate::convert::depends_on_values;
 #[cfg(feature = "python")]
 use crate::convert::fixed_bytes;
 #[cfg(feature = "python")]
@@ -11,7 +12,7 @@ use crate::device::Device;
 use crate::error::Result;
 use crate::matrix::{ColumnOptions, plan_columns};
 use crate::plan::Plan;
-use crate::spec::CopyMode;
+use crate::spec::{CopyMode, NULLS};
 use crate::tensor::Tensor;
 
 /// What only values decide of a cast to a requested type.
@@ -45,7 +46,8 @@ pub fn explain_to_arrow(
     let mut row = ReportRow::of_tensor(&field, tensor);
     row.fill(|row| {
         let (field, plan) = plan_to_arrow_as(tensor, requested, has_validity, copy)?;
-        row.take_arrow(&field, &plan);
+        row.take_arrow(&tensor.arrow_form()?.field, &field, &plan);
+        row.refuse_nulls(&field, has_validity && requested.is_some());
         Ok(())
     });
     Ok(Report { rows: vec![row], ..Report::default() })
@@ -79,10 +81,13 @@ pub fn explain_matrix_to_arrow<N: AsRef<str>>(
     has_validity: bool,
 ) -> Result<Report> {
     let columns = plan_columns(matrix, names, options, has_validity)?;
-    let rows = columns.into_iter().map(|column| {
+    let has_validity = has_validity || options.validity.is_some();
+    let rows = columns.into_iter().enumerate().map(|(index, column)| {
+        let is_requested = options.types.get(index).is_some_and(Option::is_some);
         let mut row = ReportRow::of_tensor(&column.field, &column.tensor);
         row.fill(|row| {
-            row.take_arrow(&column.field, &column.plan?);
+            row.take_arrow(&column.own, &column.field, &column.plan?);
+            row.refuse_nulls(&column.field, has_validity && is_requested);
             Ok(())
         });
         row
@@ -137,12 +142,19 @@ impl ReportRow {
         Self { dtype: Some(tensor.dtype()), shape, device: tensor.device(), ..Self::new(field) }
     }
 
-    /// Sets what the plan of a tensor as a column says.
-    fn take_arrow(&mut self, field: &FieldRef, plan: &Plan) {
+    /// Sets what the plan of a tensor of its `own` field as a column of `field` says.
+    fn take_arrow(&mut self, own: &FieldRef, field: &FieldRef, plan: &Plan) {
         self.arrow_type = field.data_type().to_string();
         self.take(plan);
-        if plan.casts_as_requested() {
+        if depends_on_values(own.data_type(), field.data_type()) {
             self.refused_if.push(LOST.to_owned());
+        }
+    }
+
+    /// Says that nulls of a validity are refused where the requested field has none.
+    fn refuse_nulls(&mut self, field: &FieldRef, has_validity: bool) {
+        if has_validity && !field.is_nullable() {
+            self.refused_if.push(NULLS.to_owned());
         }
     }
 }

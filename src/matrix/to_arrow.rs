@@ -144,6 +144,9 @@ pub fn matrix_to_arrow<N: AsRef<str>>(matrix: &Tensor, names: &[N], options: &Co
 /// A column of a matrix that becomes one of a batch.
 #[derive(Debug)]
 pub(crate) struct MatrixColumn {
+    /// The field of a tensor's own type.
+    pub(crate) own: FieldRef,
+    /// The field that is asked for.
     pub(crate) field: FieldRef,
     pub(crate) tensor: Tensor,
     /// What is done to it, or why that is refused.
@@ -169,8 +172,8 @@ pub(crate) fn plan_columns<N: AsRef<str>>(
         let tensor = matrix.column(index)?;
         let requested = options.types.get(index).and_then(Option::as_ref);
         let requested = requested.map(|field| Arc::new(field.as_ref().clone().with_name(name)));
-        let form = tensor.arrow_form()?;
-        let field = requested.clone().unwrap_or_else(|| Arc::new(form.field.as_ref().clone().with_name(name)));
+        let own = tensor.arrow_form()?.field;
+        let field = requested.clone().unwrap_or_else(|| Arc::new(own.as_ref().clone().with_name(name)));
         let make = || {
             let together = together.clone()?;
             // As after that pass, which leaves dense columns.
@@ -194,7 +197,7 @@ pub(crate) fn plan_columns<N: AsRef<str>>(
             Ok(plan)
         };
         let plan = make().map_err(|error: Error| error.in_column(name));
-        Ok(MatrixColumn { field, plan, tensor })
+        Ok(MatrixColumn { own, field, plan, tensor })
     };
     names.iter().enumerate().map(column).collect()
 }

@@ -97,6 +97,29 @@ def test_says_what_is_done():
     )
 
 
+def test_says_what_only_values_decide():
+    (row,) = ad.explain(np.arange(3), to_arrow=True, type=pa.date64())
+    assert (row.how, row.refused_if) == ("view", ["a value is none of the requested type"])
+    with pytest.raises(ad.ConversionError):
+        ad.to_arrow(np.arange(3), type=pa.date64())
+    field = pa.field("x", pa.int64(), nullable=False)
+    for names in (None, ["x"]):
+        tensor = np.arange(3) if names is None else np.arange(3).reshape(3, 1)
+        (row,) = ad.explain(tensor, to_arrow=True, type=field, names=names, validity=True)
+        assert row.refused_if == ["values are null"]
+        with pytest.raises(ad.ConversionError):
+            ad.to_arrow(tensor, type=field, names=names, validity=np.array([True, False, True]))
+
+
+def test_nulls_of_a_field_that_has_none_make_it_nullable():
+    batch = pa.record_batch([pa.array([1.0, 2.0])], schema=pa.schema([pa.field("x", pa.float64(), nullable=False)]))
+    tensor = ad.to_tensors(batch)["x"]
+    for source, names in ((tensor, None), (np.from_dlpack(tensor).reshape(2, 1), ["x"])):
+        (row,) = ad.explain(source, to_arrow=True, names=names, validity=True)
+        assert row.refused_if == []
+        ad.to_arrow(source, names=names, validity=np.array([True, False]))
+
+
 def test_misaligned_elements_are_copied_once():
     """They were realigned as they came in, and copied again for copy=True."""
     with ad.track_copies() as log:
