@@ -273,6 +273,47 @@ class TestPageLocked:
         for target in targets:
             driver.free(target)
 
+    def test_a_batch_that_outlives_its_loader_is_used_again_behind_what_reads_it(self) -> None:
+        """Its block has no ring to return to: it serves the next result in page-locked memory."""
+        batch = next(iter(ad.Loader(table(16, 16), columns=["row"], batch_size=16, device="cuda_host", prefetch=0)))
+        gc.collect()
+        held = fakes.Held(batch.__dlpack__(max_version=(1, 0)))
+        address, target = held.address, driver.allocate(16 * 8)
+        gate = driver.gate(driver.LEGACY)
+        driver.copy_from_host(target, address, 16 * 8, driver.LEGACY)
+        held.release()
+        del batch, held
+        other = ad.from_dlpack(np.full(16, -1)).to_device("cuda_host")
+        driver.open_gate(gate)
+        assert driver.read(target, 16 * 8, driver.LEGACY) == np.arange(16).tobytes()
+        assert driver.drain() == 0
+        again = ad.from_dlpack(np.full(16, -1)).to_device("cuda_host")
+        assert np.from_dlpack(other).ctypes.data != address == np.from_dlpack(again).ctypes.data
+        driver.free(target)
+
+    @pytest.mark.parametrize("outlives", [False, True])
+    def test_a_batch_that_a_copy_may_read_for_ever_is_not_used_again(self, outlives: bool) -> None:
+        """The driver tells the end of the copy neither by an event nor by a query."""
+        iterator = iter(ad.Loader(table(64, 64), columns=["row"], batch_size=16, device="cuda_host", prefetch=0))
+        batch = next(iterator)
+        address, stream = np.from_dlpack(batch).ctypes.data, driver.Stream()
+        # Makes what the next copy needs.
+        batch.to_device("cuda", stream=stream)
+        driver.settle()
+        gate = driver.gate(stream.handle)
+        driver.fail_from("cuEventRecord", 1, 999)
+        driver.fail_from("cuStreamQuery", 1, 999)
+        with pytest.raises(BufferError, match="999"):
+            batch.to_device("cuda", stream=stream)
+        driver.fail_nothing()
+        left = [] if outlives else [iterator]
+        del batch, iterator
+        gc.collect()
+        kept = [tensor for one in left for tensor in one]
+        kept += [ad.from_dlpack(np.full(16, -1)).to_device("cuda_host") for _ in range(4)]
+        assert address not in {np.from_dlpack(tensor).ctypes.data for tensor in kept}
+        driver.open_gate(gate)
+
 
 class TestSourcesOnDevices:
     """Their arrays are copied to the host one by one, when their rows are packed."""
