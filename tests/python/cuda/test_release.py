@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import threading
 
 import arrow_dlpack as ad
 import driver
@@ -45,6 +46,23 @@ def test_behind_blocking_streams(pool, target) -> None:
     stream = driver.Stream(flags=0)
     used_by(pool, target, stream.handle)
     assert driver.read(target, VALUES.nbytes, stream.handle) == VALUES.tobytes()
+
+
+def test_behind_the_per_thread_stream_of_the_thread_that_named_it(pool) -> None:
+    """The number is another stream of the thread that releases the memory, whose work has nothing to do with it."""
+    source = fakes.Torch(pool, VALUES, stream=driver.Stream().handle)
+    tensor = ad.from_dlpack(source)
+    del source
+    thread = threading.Thread(target=tensor.record_stream, args=(driver.PER_THREAD,))
+    thread.start()
+    thread.join()
+    driver.run_all()
+    gate = driver.gate(driver.PER_THREAD)
+    del tensor
+    gc.collect()
+    assert driver.soon(lambda: pool.freed == 1 or ad.collect() == 0)
+    assert pool.freed == 1
+    driver.open_gate(gate)
 
 
 def test_behind_recorded_streams(pool, target) -> None:
