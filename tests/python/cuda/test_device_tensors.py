@@ -351,6 +351,17 @@ def test_the_offset_of_no_rows_takes_no_wait(host_waits: Any) -> None:
     held.release()
 
 
+def test_the_offset_of_no_rows_is_no_part_of_a_graph() -> None:
+    """It would be written when the graph runs, and only then."""
+    array = ad.from_arrow(DeviceArray(pa.array([], pa.string())).give())
+    stream = driver.Stream()
+    refused = pytest.raises(BufferError, match="is being captured, and neither a copy nor its memory can be a part")
+    with ad.stream(stream), driver.capture(stream.handle), refused:
+        ad.to_ragged(array)
+    with ad.stream(stream):
+        assert np.from_dlpack(ad.to_ragged(array).offsets.to_device("cpu")).tolist() == [0]
+
+
 RAGGED_REFUSED: dict[str, tuple[pa.Array, dict[str, Any], str]] = {
     "slice": (pa.array([[1, 2], [3]])[1:], {}, "rebased"),
     "views": (pa.array(["a"], pa.string_view()), {}, "gathered"),
