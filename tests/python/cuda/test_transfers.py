@@ -106,6 +106,20 @@ def test_from_ordinary_memory_nothing_waits(host_waits: Any) -> None:
     assert table.equals(pa.record_batch(columns))
 
 
+def test_gaps_hold_nothing_of_what_was_staged_before() -> None:
+    """The buffers of a batch are copied with the gaps between them, through page-locked memory that held other data."""
+    ad.from_dlpack(np.full(4096, 0xFF, "u1")).to_device("cuda")
+    driver.drain()
+    before = driver.calls("cuMemHostAlloc")
+    columns = {name: np.full(3, value, "i1") for name, value in (("a", 1), ("b", 2))}
+    moved = ad.to_tensors(ad.from_arrow(pa.record_batch(columns)).to_device("cuda"))
+    assert driver.calls("cuMemHostAlloc") == before, "the same page-locked memory"
+    a, b = (moved[name].__cuda_array_interface__["data"][0] for name in columns)
+    assert b - a > 3
+    found = driver.read(a, b - a + 3, driver.LEGACY)
+    assert found == b"\x01" * 3 + bytes(b - a - 3) + b"\x02" * 3
+
+
 def test_the_source_may_change_when_the_call_returns() -> None:
     values = np.arange(3_000_000, dtype="int32")
     moved = ad.from_dlpack(values).to_device("cuda", threads=2)
