@@ -47,6 +47,21 @@ def test_memory_of_another_kind(kind: int, label: int) -> None:
         ad.to_tensor(array)
 
 
+@pytest.mark.parametrize(("kind", "label"), [(CUDA, CUDA_HOST), (CUDA, CUDA_MANAGED), (CUDA_MANAGED, CUDA_HOST)])
+def test_memory_of_another_kind_is_not_the_hosts(kind: int, label: int) -> None:
+    """The host would read addresses that may be no memory of its own."""
+    array = ad.from_arrow(DeviceArray(INTS, kind, device_type=label).give())
+    with pytest.raises(BufferError, match="is said to be on"):
+        array.to_device("cpu")
+
+
+@pytest.mark.parametrize("kind", [CUDA_HOST, CUDA_MANAGED])
+def test_the_host_reads_nothing_beyond_an_allocation(kind: int) -> None:
+    array = ad.from_arrow(DeviceArray(INTS, kind, change=grown(1 << 20)).give())
+    with pytest.raises(BufferError, match="beyond an allocation"):
+        array.to_device("cpu")
+
+
 def test_managed_memory_passes_for_memory_of_a_device() -> None:
     array = ad.from_arrow(DeviceArray(INTS, CUDA_MANAGED, device_type=CUDA).give())
     assert ad.to_tensor(array).device.type == CUDA
