@@ -179,6 +179,16 @@ class TestPlainMemory:
         assert (of_device()["unpooled_used"], of_device()["unpooled_kept"]) == (0, 0)
 
 
+def test_no_pool_is_opened_to_a_device_that_may_not_reach_it() -> None:
+    """The driver does not say whether it does."""
+    driver.fail_from("cuDeviceCanAccessPeer", 1, 999)
+    for device in ("cuda:0", "cuda:1"):
+        assert contents(ad.from_dlpack(np.arange(9)).to_device(device)) == np.arange(9).tobytes()
+    asked, granted = (driver.calls(name) for name in ("cuDeviceCanAccessPeer", "cuMemPoolSetAccess"))
+    assert (asked > 0, granted) == (True, 0)
+    driver.fail_nothing()
+
+
 class TestOutOfMemory:
     LIMIT = BYTES * 7 // 2
 
