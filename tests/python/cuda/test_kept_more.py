@@ -16,7 +16,7 @@ import libraries
 import numpy as np
 import pyarrow as pa
 import pytest
-from device_arrow import DeviceArray, DeviceStream, Memory, interrupted
+from device_arrow import DeviceArray, DeviceStream, Memory, interrupted, unfinished
 from producers import ArrowArray
 from test_device_strided import placed
 from test_kept import VALUES, given_back, look
@@ -222,3 +222,25 @@ def test_memory_of_an_allocator(pool: fakes.Pool, memory: Callable[[fakes.Pool],
     with ad.stream(work):
         make()
     given_back(returned, gate)
+
+
+def test_a_number_whose_wait_was_interrupted() -> None:
+    """The page-locked block that it is copied to serves no other copy before the device has written it."""
+    array = pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, 0, 2], pa.int8()))
+    # What is idle by now serves what follows.
+    ad.to_tensor(DeviceArray(array).give())
+    driver.drain()
+    source, gate = unfinished(array)
+    given = ad.from_arrow(source.give())
+    made = driver.calls("cuMemHostAlloc")
+    with interrupted():
+        ad.to_tensor(given)
+    assert driver.calls("cuMemHostAlloc") == made
+    other = ad.from_dlpack(VALUES).to_device("cuda")
+    assert driver.calls("cuMemHostAlloc") == made + 1, "the block of the number is still to be written"
+    driver.open_gate(gate)
+    assert driver.drain() == 0
+    np.testing.assert_array_equal(np.from_dlpack(other.to_device("cpu")), VALUES)
+    # Both blocks are idle now.
+    ad.from_dlpack(VALUES).to_device("cuda")
+    assert driver.calls("cuMemHostAlloc") == made + 1
