@@ -13,6 +13,7 @@ from typing import Any
 
 import arrow_dlpack as ad
 import driver
+import fakes
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -51,6 +52,19 @@ def test_a_result_is_in_the_order_of_the_packages_stream(guest) -> None:
     assert tensor.copied
     # The fixture reports a race if the copy back does not wait for the one there.
     assert contents(tensor) == EXPECTED
+
+
+def test_a_result_over_memory_of_another_library_is_in_the_order_of_its_work(guest, pool) -> None:
+    """The extension's copy of the crate knows the event behind that work, and the package does not."""
+    values = np.frombuffer(EXPECTED, "int32")
+    tensor = guest.from_dlpack(fakes.Torch(pool, values, stream=driver.Stream().handle))
+    consumer = driver.Stream()
+    held = fakes.cupy(tensor, consumer.handle)
+    assert driver.read(held.address, len(EXPECTED), consumer.handle) == EXPECTED
+    held.release()
+    del tensor
+    # The extension gives it back in its own thread.
+    assert driver.soon(lambda: driver.drain() == 0 and pool.freed == 1)
 
 
 def test_memory_outlives_the_work_on_it(guest) -> None:
