@@ -219,6 +219,15 @@ def test_managed_memory_of_a_device_is_that_device_s_as_an_array_too() -> None:
         assert pa.array(array.to_device("cpu")).to_pylist() == expected
 
 
+def test_managed_memory_that_the_host_reads_starts_no_other_device() -> None:
+    """Its own device tells whether it has to be idle meanwhile."""
+    array = ad.from_arrow(DeviceArray(pa.array([1, 2, 3]), CUDA_MANAGED, 1).give())
+    ad.to_tensor(array)
+    started = driver.calls("cuDevicePrimaryCtxRetain")
+    assert pa.array(array.to_device(HOST)).to_pylist() == [1, 2, 3]
+    assert driver.calls("cuDevicePrimaryCtxRetain") == started
+
+
 def test_the_host_reads_page_locked_memory_where_it_is(host_waits: Any) -> None:
     array = ad.from_arrow(DeviceArray(pa.array([1, 2, 3]), CUDA_HOST).give())
     with exported(array) as struct:
