@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -448,6 +449,30 @@ class TestNamespaces:
             with pytest.raises(MemoryError, match=r"no memory for 3000 bytes.*CUDA out of memory\."):
                 ad.to_tensor(bools(), xp=library)
         del library.cache.alloc
+
+
+def test_code_that_runs_when_a_pointer_goes_may_let_others_go() -> None:
+    """CuPy's pools and their hooks are Python code, which may end up here again, or wait for a thread that does."""
+    library = libraries.CuPy(driver.Stream().handle)
+    arrays: list[Any] = []
+
+    class Pointer(libraries.MemoryPointer):
+        def __del__(self) -> None:
+            super().__del__()
+            arrays.clear()
+            driver.settle()
+            _native.collect()
+
+    library.cuda.alloc = lambda size: Pointer(library.cache, library.cache.alloc(size, library.stream))
+    columns = pa.StructArray.from_arrays([pa.array([True, False])] * 2, names=["a", "b"])
+    arrays += ad.to_tensors(DeviceArray(columns).give(), xp=library).values()
+    assert library.cache.used == 2
+    # A thread that waits for itself ends with this process.
+    signal.alarm(int(2 * driver.SOON))
+    del arrays[0]
+    assert driver.soon(lambda: driver.drain() == 0 and library.cache.used == 0)
+    signal.alarm(0)
+    library.cache.close()
 
 
 def test_a_torch_without_cuda_takes_memory_of_ours() -> None:
