@@ -84,6 +84,47 @@ class TestResources:
         assert resource.given_back == [(start, BYTES)]
         assert ad.memory_stats()["cuda:0"]["allocators_used"] == 0
 
+    def test_may_need_memory_of_ours(self, pool: fakes.Pool) -> None:
+        """The call that asks an allocator for memory has it as the one of this thread."""
+        tensor = tensor_of(pool)
+
+        class Needing(Resource):
+            def allocate(self, nbytes: int, stream: Any) -> int:
+                self.needed = ad.from_dlpack(tensor, copy=True)
+                return super().allocate(nbytes, stream)
+
+        resource = Needing()
+        copy = ad.from_dlpack(tensor, copy=True, allocator=resource)
+        assert list(resource.memory) == [address_of(copy)]
+        assert contents(resource.needed) == contents(copy) == VALUES.tobytes()
+
+    def test_may_need_memory_of_ours_when_they_take_theirs_back(self, pool: fakes.Pool) -> None:
+        """That may be in a call that has another allocator."""
+        tensor = tensor_of(pool)
+        needed: list[ad.Tensor] = []
+
+        class Needing(Resource):
+            def deallocate(self, pointer: int, nbytes: int, stream: Any) -> None:
+                needed.append(ad.from_dlpack(tensor, copy=True))
+                super().deallocate(pointer, nbytes, stream)
+
+        class Source:
+            """Lets go of what it has when it is read."""
+
+            def __init__(self) -> None:
+                self.copy: ad.Tensor | None = ad.from_dlpack(tensor, copy=True, allocator=Needing())
+
+            def __arrow_c_array__(self, requested_schema: object = None) -> Any:
+                driver.settle()
+                self.copy = None
+                assert driver.drain() == 0
+                return pa.array([True, False]).__arrow_c_array__(requested_schema)
+
+        other = Resource()
+        ad.from_arrow(Source(), allocator=other)
+        assert other.memory == {}
+        assert [contents(copy) for copy in needed] == [VALUES.tobytes()]
+
     def test_give_nothing_else(self) -> None:
         resource = Resource()
         unpacked = ad.to_tensor(bools(), allocator=resource)
