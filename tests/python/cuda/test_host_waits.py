@@ -7,6 +7,8 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
+from typing import Any
 
 import arrow_dlpack as ad
 import driver
@@ -14,12 +16,18 @@ import fakes
 import numpy as np
 import pyarrow as pa
 import pytest
-from device_arrow import DeviceArray
+from arrow_dlpack import _native
+from device_arrow import CUDA, CUDA_HOST, DeviceArray, exported, unfinished
 from test_kept import by_array_interface
 
 # Two staging buffers are under way at a time on each of two threads.
 LOADS = 16
 VALUES = np.arange(LOADS << 18, dtype="int64")
+
+
+def export_on_host(array: ad.Array) -> None:
+    with exported(array, sync="host"):
+        pass
 
 
 @pytest.fixture
@@ -102,6 +110,42 @@ def test_a_signal_ends_the_wait_of_the_main_thread_alone(pool: fakes.Pool) -> No
     driver.synchronize()
     (copied,) = outcomes
     np.testing.assert_array_equal(np.from_dlpack(copied), VALUES[:1000])
+
+
+WAITS: dict[str, tuple[pa.Array, int, Callable[[Any], object]]] = {
+    "offsets": (pa.array([[1, 2], [3]]), CUDA, ad.to_ragged),
+    "misfits": (pa.array([1, 2]), CUDA, lambda array: ad.to_tensor(array, dtype="int8")),
+    "copy": (pa.array([1, 2]), CUDA, lambda array: array.to_device("cpu")),
+    "view": (pa.array([1, 2]), CUDA_HOST, lambda array: array.to_device("cpu")),
+    "export of a tensor": (pa.array([1, 2]), CUDA_HOST, lambda array: np.from_dlpack(ad.to_tensor(array))),
+    "export of an array": (pa.array([1, 2]), CUDA, export_on_host),
+}
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_other_threads_run_while_the_host_waits(name: str) -> None:
+    """Without that, the thread that has to let the device go on may never come to it."""
+    data, kind, wait = WAITS[name]
+    source, gate = unfinished(data, kind=kind)
+    array = ad.from_arrow(source.give())
+    before = _native._cuda_host_waits()
+    # A wait that keeps the lock ends with this process.
+    signal.alarm(int(2 * driver.SOON))
+
+    def let_go_on() -> None:
+        while _native._cuda_host_waits() == before:
+            time.sleep(0.001)
+        # A look for signals may lend the lock once.
+        for _ in range(20):
+            time.sleep(0.001)
+        driver.open_gate(gate)
+
+    thread = threading.Thread(target=let_go_on)
+    thread.start()
+    wait(array)
+    thread.join()
+    signal.alarm(0)
+    driver.synchronize()
 
 
 def test_a_cache_is_freed_for_a_retry_without_the_lock() -> None:
