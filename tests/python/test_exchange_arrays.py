@@ -49,6 +49,9 @@ def counted(library: ModuleType) -> tuple[ModuleType, list[Any]]:
     return library, calls
 
 
+ONE = pa.array([1])
+
+
 def batch(columns: int = 5, rows: int = 3) -> pa.RecordBatch:
     return pa.record_batch({f"column {index}": np.arange(rows, dtype=np.int64) + index for index in range(columns)})
 
@@ -218,6 +221,55 @@ def test_more_functions_than_are_remembered(c) -> None:
         for library, _ in libraries:
             arrays = ad.to_tensors(batch(2), xp=library)
             assert len(arrays) == 2
+
+
+def test_the_functions_that_were_learnt_last_are_remembered(c) -> None:
+    libraries = [counted(c.library("good"))[0] for _ in range(17)]
+    for library in libraries:
+        ad.to_tensor(ONE, xp=library)
+    c.behave(c.MAKE, 0)
+    for library in libraries[1:]:
+        ad.to_tensor(ONE, xp=library)
+    assert c.table_calls() == 16
+    ad.to_tensor(ONE, xp=libraries[0])
+    assert c.table_calls() == 16
+
+
+def test_functions_that_are_gone_take_no_place(c) -> None:
+    library, _ = counted(c.library("good"))
+    ad.to_tensor(ONE, xp=library)
+    # Functions that are gone have these addresses, until others take them.
+    others = [counted(c.library("good"))[0] for _ in range(15)]
+    for other in others:
+        ad.to_tensor(ONE, xp=other)
+    del other, others
+    gc.collect()
+    taken = [lambda number=number: number for number in range(1000)]
+    others = [counted(c.library("good"))[0] for _ in range(15)]
+    for other in others:
+        ad.to_tensor(ONE, xp=other)
+    del taken
+    c.behave(c.MAKE, 0)
+    ad.to_tensor(ONE, xp=library)
+    assert c.table_calls() == 1
+
+
+def test_another_function_at_the_address_of_one_that_is_gone_is_called(c) -> None:
+    """It may be no library's, as what the next module makes."""
+    library, _ = counted(c.library("good"))
+    ad.to_tensor(ONE, xp=library)
+    address = id(library.from_dlpack)
+    del library.from_dlpack
+    gc.collect()
+    made: list[Any] = []
+    for _ in range(1000):
+        made.append(lambda tensor: (tensor,))
+        if id(made[-1]) == address:
+            break
+    else:
+        pytest.skip("no function got that address")
+    library.from_dlpack = made[-1]
+    assert type(ad.to_tensor(ONE, xp=library)) is tuple
 
 
 def test_what_is_no_namespace_is_refused_before_a_stream_is_read() -> None:
