@@ -135,6 +135,17 @@ def test_behind_our_own_copy(pool) -> None:
     held.release()
 
 
+def test_page_locked_memory_is_released_behind_devices_that_are_in_use_alone() -> None:
+    """Any device may have read it, but to ask one that nobody uses would start it."""
+    tensor = ad.from_dlpack(VALUES).to_device("cuda_host")
+    started = driver.calls("cuDevicePrimaryCtxRetain")
+    fakes.Held(tensor.__dlpack__(max_version=(1, 0))).release()
+    del tensor
+    gc.collect()
+    assert driver.drain() == 0
+    assert driver.calls("cuDevicePrimaryCtxRetain") == started
+
+
 def test_while_the_legacy_stream_is_captured_nothing_is_freed(pool) -> None:
     source = fakes.Torch(pool, VALUES, stream=driver.Stream().handle)
     tensor = ad.from_dlpack(source)
