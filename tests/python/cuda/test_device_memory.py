@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,9 @@ import arrow_dlpack as ad
 import driver
 import fakes
 import numpy as np
+import pyarrow as pa
 import pytest
+from device_arrow import DeviceArray
 
 VALUES = np.arange(1 << 16, dtype="int32")
 BYTES = VALUES.nbytes
@@ -343,6 +346,22 @@ class TestBlocksToCopyThrough:
         assert self.locked() == 3 * self.BLOCK
         driver.open_gate(gate)
         assert all(contents(tensor) == self.LARGE[: 1 << 18].tobytes() for tensor in tensors)
+
+    def test_those_of_numbers_are_counted_before_they_are_freed(self, host_waits: Callable[[], Any]) -> None:
+        """Else there would be fewer than none, and no room for any."""
+        array = pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, 0], pa.int8()))
+        ad.to_tensor(DeviceArray(array).give())
+        driver.drain()
+        ad.empty_cache()
+        assert self.locked() == 0
+        waits, gate = host_waits(), driver.gate(driver.LEGACY)
+        # A wait for what is behind the gate ends with this process.
+        signal.alarm(int(2 * driver.SOON))
+        large = self.copy(self.LARGE)
+        signal.alarm(0)
+        assert (self.locked(), waits.ours) == (5 * self.BLOCK, 0)
+        driver.open_gate(gate)
+        assert contents(large) == self.LARGE.tobytes()
 
     def test_no_number_of_bytes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("ARROW_DLPACK_PINNED_BYTES", "much")
