@@ -125,17 +125,22 @@ proptest! {
 
 #[test]
 fn large_matrices_are_split_by_any_number_of_threads() {
+    // Miri starts threads for fewer bytes.
+    const FEWER: usize = if cfg!(miri) { 4096 } else { 1 };
     for (dtype, rows, columns) in [
         (DType::UInt8, 150_001, 33),
         (DType::Float16, 60_007, 21),
         (DType::Float32, 30_011, 40),
         (DType::Complex128, 15_973, 17),
-    ] {
-        let size = dtype.itemsize();
+    ]
+    .into_iter()
+    .step_by(if cfg!(miri) { 2 } else { 1 })
+    {
+        let (rows, size) = (rows / FEWER, dtype.itemsize());
         let bytes: Vec<u8> = (0..rows * columns * size).map(|index| (index * 7 % 251).to_le_bytes()[0]).collect();
         let shape = [rows, columns].map(|extent| i64::try_from(extent).unwrap());
         let tensor = Memory::new(&bytes, dtype, &shape, &[shape[1], 1], 0).import().0.unwrap();
-        assert!(tensor.nbytes() > 2 << 20);
+        assert!(tensor.nbytes() > (2 << 20) / FEWER);
         for threads in [1, 2, 5] {
             let log = CopyLog::new();
             let options = ColumnOptions::default().threads(NonZero::new(threads).unwrap());
@@ -210,7 +215,8 @@ fn misaligned_columns_are_moved_once_to_where_they_are_aligned() {
 #[test]
 fn columns_of_a_split_matrix_are_a_constant_step_apart() {
     // So that the way back to a column-major matrix can be a view.
-    for (rows, columns) in [(3, 5), (1000, 3), (1024, 20)] {
+    let large = if cfg!(miri) { [(100, 3), (64, 6)] } else { [(1000, 3), (1024, 20)] };
+    for (rows, columns) in [(3, 5)].into_iter().chain(large) {
         let (tensor, _) = matrix(DType::Float32, rows, columns);
         let batch = matrix_to_arrow(&tensor, &names(columns), &ColumnOptions::default()).unwrap();
         let starts: Vec<_> = (0..columns).map(|index| column(&batch, index, DType::Float32).as_ptr().addr()).collect();
@@ -368,10 +374,10 @@ fn a_matrix_without_names_stays_an_array_of_rows() {
 #[test]
 fn many_columns_are_possible() {
     let mut random = Random(5);
-    for (rows, columns) in [(2, 4096), (300, 1000)] {
+    for (rows, columns) in if cfg!(miri) { [(2, 40), (6, 20)] } else { [(2, 4096), (300, 1000)] } {
         let (tensor, elements) = matrix(DType::Float32, rows, columns);
         let batch = matrix_to_arrow(&tensor, &names(columns), &ColumnOptions::default()).unwrap();
-        for _ in 0..20 {
+        for _ in 0..if cfg!(miri) { 3 } else { 20 } {
             let index = random.below(columns);
             assert_eq!(read(&column(&batch, index, DType::Float32)), expected(&elements, columns, 1, index));
         }
