@@ -204,7 +204,10 @@ fn the_cause_of_a_readers_error_survives_streams() {
     let mut stream = unsafe { DeviceArrayStream::import(exported.as_mut_ptr()) }.unwrap();
     let error = stream.next().unwrap().unwrap_err();
     assert!(error.reason().ends_with("failed with code 5: no network"), "{error}");
-    assert_eq!(io_cause(&error).unwrap().to_string(), "no network");
+    // The library knows its own stream by the address of a function, of which Miri makes another each time that it is taken.
+    if cfg!(not(miri)) {
+        assert_eq!(io_cause(&error).unwrap().to_string(), "no network");
+    }
     drop(stream);
     assert_eq!(released.get(), 1);
 }
