@@ -1584,9 +1584,9 @@ def explain(
     out: memory, for what `to_tensor(..., out=out)` would write to it. Memory that does not fit is an error of the row.
         `explain` writes nothing.
 
-    to_arrow: True for what `to_arrow` would do to a tensor, with type, names, copy and device alone; validity=True then
-        stands for a bool per row. A row has the Arrow type of the result, and a type of variable length counts no
-        bytes.
+    to_arrow: True for what `to_arrow` would do to a tensor or the parts of a Ragged, with type, names, copy and device
+        alone; validity=True then stands for a bool per row. A row has the Arrow type of the result, and a type of
+        variable length counts no bytes.
     type: as for `to_arrow`.
     names: as for `to_arrow`.
 

@@ -2,7 +2,10 @@
 
 use arrow_schema::FieldRef;
 
+use super::explain_parts;
 use super::report::{Report, ReportRow};
+#[cfg(feature = "python")]
+use super::transfers::is_surely_copied;
 use crate::column::plan_to_arrow_as;
 use crate::convert::depends_on_values;
 #[cfg(feature = "python")]
@@ -12,6 +15,7 @@ use crate::device::Device;
 use crate::error::Result;
 use crate::matrix::{ColumnOptions, plan_columns};
 use crate::plan::Plan;
+use crate::ragged::Ragged;
 use crate::spec::{CopyMode, NULLS};
 use crate::tensor::Tensor;
 
@@ -93,6 +97,58 @@ pub fn explain_matrix_to_arrow<N: AsRef<str>>(
         row
     });
     Ok(Report { rows: rows.collect(), ..Report::default() })
+}
+
+/// Reports what [`Ragged::to_arrow`] would do, or [`Ragged::to_arrow_as`] with a `requested` type: a row for each part. A cast to the requested
+/// type is a step of the last one, and counts no bytes: only values tell them.
+///
+/// # Errors
+/// When no Arrow type holds the values. What else is refused is the error of its row.
+///
+/// ```
+/// use arrow_array::StringArray;
+/// use arrow_dlpack::{Conversion, CopyMode, explain_ragged_to_arrow};
+///
+/// let rows = Conversion::default().ragged(&StringArray::from(vec!["to", "be"]))?;
+/// let report = explain_ragged_to_arrow(&rows, None, CopyMode::Never)?;
+/// assert_eq!(report.rows.iter().map(|row| row.column.as_str()).collect::<Vec<_>>(), ["offsets", "values"]);
+/// assert!(report.rows.iter().all(|row| row.view));
+/// # Ok::<(), arrow_dlpack::Error>(())
+/// ```
+pub fn explain_ragged_to_arrow(rows: &Ragged, requested: Option<&FieldRef>, copy: CopyMode) -> Result<Report> {
+    let (own, parts) = rows.plan_to_arrow(requested, copy)?;
+    let mut report = explain_parts(requested.unwrap_or(&own), rows.offsets().device(), Ok(parts));
+    let is_cast = requested.is_some_and(|field| depends_on_values(own.data_type(), field.data_type()));
+    if let (true, Some(row)) = (is_cast, report.rows.last_mut()) {
+        row.refused_if.push(LOST.to_owned());
+    }
+    Ok(report)
+}
+
+/// As [`explain_ragged_to_arrow`], of an array that goes to a device then.
+///
+/// # Errors
+/// As [`explain_ragged_to_arrow`].
+#[cfg(feature = "python")]
+pub(crate) fn explain_ragged_to_arrow_on(
+    (device, copy): (Option<Device>, CopyMode),
+    rows: &Ragged,
+    requested: Option<&FieldRef>,
+) -> Result<Report> {
+    let own = rows.offsets().device();
+    let is_copied = device.is_some_and(|device| is_surely_copied(own, device));
+    let left = if is_copied && copy == CopyMode::Always { CopyMode::IfNeeded } else { copy };
+    let report = explain_ragged_to_arrow(rows, requested, left)?;
+    let Some(device) = device else { return Ok(report) };
+    let buffers = |row: &ReportRow| {
+        let elements = row.shape.iter().try_fold(1_usize, |elements, extent| {
+            usize::try_from((*extent)?).ok().and_then(|extent| elements.checked_mul(extent))
+        });
+        let is_validity = row.column.ends_with("validity");
+        let bytes = if is_validity { elements?.div_ceil(8) } else { elements?.checked_mul(row.dtype?.itemsize())? };
+        Some((None, bytes))
+    };
+    Ok(report.arrow_to(device, copy, |_, row| buffers(row)))
 }
 
 /// What a tensor becomes as Arrow data: a column, or a batch of a matrix's columns.

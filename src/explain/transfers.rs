@@ -32,6 +32,12 @@ fn column_of<'a>(array: &'a DeviceArray, spec: &Spec) -> ColumnRef<'a> {
     position.map_or_else(|| ColumnRef::whole(array), |position| ColumnRef::column(array, position))
 }
 
+/// Whether data is copied on its way to a device, whatever its memory is.
+#[cfg(feature = "python")]
+pub(super) fn is_surely_copied(own: Device, device: Device) -> bool {
+    plan_transfer_unasked(own, device).is_ok_and(|step| Plan::transfer(step, 0).is_copy())
+}
+
 impl ReportRow {
     /// Bytes of the result, where its shape is known.
     fn result_bytes(&self) -> Option<usize> {
@@ -97,6 +103,28 @@ impl Report {
         self
     }
 
+    /// The report of the same array, or batch, which goes to a device: `buffers` gives the bytes of the bitmap and of the values that a row
+    /// stands for. All buffers go to one block.
+    #[cfg(feature = "python")]
+    pub(super) fn arrow_to(
+        mut self,
+        device: Device,
+        copy: CopyMode,
+        buffers: impl Fn(usize, &ReportRow) -> Option<(Option<usize>, usize)>,
+    ) -> Self {
+        let mut end = 0_usize;
+        for (index, row) in self.rows.iter_mut().enumerate() {
+            let start = end;
+            if let Some((bitmap, values)) = buffers(index, row) {
+                for bytes in bitmap.into_iter().chain([values]) {
+                    end = end.checked_next_multiple_of(ALIGNMENT).unwrap_or(end).saturating_add(bytes);
+                }
+            }
+            row.send_bytes(device, copy, end.saturating_sub(start));
+        }
+        self
+    }
+
     /// The report of tensors that become Arrow data on their way to a device: on the host, if that is one of the two. `explain` reports what
     /// becomes of a tensor where it is; `buffers` gives the bytes of the bitmap and of the values that the column of a row has then.
     ///
@@ -111,22 +139,9 @@ impl Report {
     ) -> Result<Self> {
         let ((device, copy), own) = (destination, tensor.device());
         let Some(device) = device else { return explain(tensor, copy) };
-        let is_copied = plan_transfer_unasked(own, device).is_ok_and(|step| Plan::transfer(step, 0).is_copy());
-        let left = if is_copied && copy == CopyMode::Always { CopyMode::IfNeeded } else { copy };
+        let left = if is_surely_copied(own, device) && copy == CopyMode::Always { CopyMode::IfNeeded } else { copy };
         if !device.is_cpu() || own.is_cpu() {
-            let mut report = explain(tensor, left)?;
-            let mut end = 0_usize;
-            for (index, row) in report.rows.iter_mut().enumerate() {
-                // All buffers go to one block.
-                let start = end;
-                if let Some((bitmap, values)) = buffers(index) {
-                    for bytes in bitmap.into_iter().chain([values]) {
-                        end = end.checked_next_multiple_of(ALIGNMENT).unwrap_or(end).saturating_add(bytes);
-                    }
-                }
-                row.send_bytes(device, copy, end.saturating_sub(start));
-            }
-            return Ok(report);
+            return Ok(explain(tensor, left)?.arrow_to(device, copy, |index, _| buffers(index)));
         }
         let mut report = explain(&tensor.relabelled(device), left)?;
         let shape = tensor.shape().iter().copied().map(Some).collect();

@@ -21,6 +21,7 @@ use super::streamed::is_lost;
 use super::words::Words;
 use super::{Array, Device, device, html, pickle};
 use crate::error::{Counted, Result};
+use crate::explain::explain_ragged_to_arrow_on;
 use crate::ragged::{Ragged as CoreRagged, Values};
 use crate::spec::{Conversion, CopyMode, NullPolicy, Pad, Side};
 use crate::tensor::Tensor as CoreTensor;
@@ -415,18 +416,33 @@ pub(super) fn to_arrow<'py>(
     device: Option<crate::device::Device>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let (py, rows) = (ragged.py(), &ragged.get().ragged);
-    if validity.is_some() {
-        return Err(PyTypeError::new_err("validity belongs to the Ragged: pass it there"));
-    }
     let destination = Destination::new(device, copy);
-    let wrong = || PyTypeError::new_err("type must be an Arrow type or field, with __arrow_c_schema__");
-    let field = match requested {
-        None => None,
-        Some(object) => Some(input::schema(object)?.ok_or_else(wrong)?),
-    };
+    let field = requested_of(validity.is_some(), requested)?;
+    let copy = destination.copy_before(rows.offsets().device())?;
     let array = py.detach(|| match &field {
         None => rows.to_arrow(copy),
         Some(field) => rows.to_arrow_as(field, copy),
     })?;
     Ok(Bound::new(py, Array::new(py.detach(|| destination.array(&array).map(Cow::into_owned))?))?.into_any())
+}
+
+/// Reports what [`to_arrow`] would do.
+pub(super) fn explain_to_arrow(
+    ragged: &Bound<'_, Ragged>,
+    requested: Option<&Bound<'_, PyAny>>,
+    has_validity: bool,
+    copy: CopyMode,
+    device: Option<crate::device::Device>,
+) -> PyResult<crate::explain::Report> {
+    let field = requested_of(has_validity, requested)?;
+    Ok(explain_ragged_to_arrow_on((device, copy), &ragged.get().ragged, field.as_ref())?)
+}
+
+/// The type that is asked for; a validity is refused.
+fn requested_of(has_validity: bool, requested: Option<&Bound<'_, PyAny>>) -> PyResult<Option<FieldRef>> {
+    if has_validity {
+        return Err(PyTypeError::new_err("validity belongs to the Ragged: pass it there"));
+    }
+    let wrong = || PyTypeError::new_err("type must be an Arrow type or field, with __arrow_c_schema__");
+    requested.map(|object| input::schema(object)?.ok_or_else(wrong)).transpose()
 }

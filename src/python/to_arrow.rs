@@ -73,11 +73,7 @@ pub(super) fn to_arrow<'py>(
     let names = names.map(read_names).transpose()?;
     let threads = threads.map(counts::threads).transpose()?;
     if let Ok(ragged) = x.cast_exact::<Ragged>() {
-        if names.is_some() {
-            let error =
-                Error::argument("names are those of a matrix's columns, and rows of different lengths have none");
-            return Err(error.remedy_is("leave names out, or pad the rows").into());
-        }
+        require_no_names(names.is_some())?;
         return super::ragged::to_arrow(ragged, r#type, validity, copy, device);
     }
     // The host converts, wherever it is one of the two.
@@ -133,19 +129,28 @@ pub(super) fn explain_to_arrow(
     device: Option<Device>,
 ) -> PyResult<explain::Report> {
     let names = names.map(read_names).transpose()?;
+    if let Ok(rows) = x.cast_exact::<Ragged>() {
+        require_no_names(names.is_some())?;
+        return super::ragged::explain_to_arrow(rows, r#type, has_validity, copy_mode(copy), device);
+    }
     let mut options = ColumnOptions::default().copy(copy_mode(copy));
     match (r#type, &names) {
         (Some(object), Some(names)) => (options.types, options.metadata) = read_types(object, names)?,
         (Some(object), None) => options.types = vec![Some(read_type(object)?)],
         (None, _) => {}
     }
-    if x.is_instance_of::<Ragged>() {
-        let error = Error::unsupported("explain reports what to_arrow does to tensors, and this is a Ragged");
-        return Err(error.remedy_is("pass its parts, such as x.values").into());
-    }
     let tensor = tensor_input::dlpack_as_it_is(x, None, CopyMode::IfNeeded)?;
     let tensor = tensor.map_or_else(|| Err(no_tensor(x)), Ok)?;
     Ok(ArrowTarget { names, options, has_validity, device }.explain(&tensor)?)
+}
+
+/// Refuses names for rows of different lengths.
+fn require_no_names(has_names: bool) -> PyResult<()> {
+    if !has_names {
+        return Ok(());
+    }
+    let error = Error::argument("names are those of a matrix's columns, and rows of different lengths have none");
+    Err(error.remedy_is("leave names out, or pad the rows").into())
 }
 
 /// The error for an object that is no tensor.

@@ -9,6 +9,7 @@ mod pad_rules;
 mod padded;
 mod part;
 mod planned;
+mod planned_arrow;
 mod planned_elements;
 mod report;
 mod shown_elements;

@@ -1,22 +1,20 @@
 //! Converts values and offsets to an Arrow array over the same memory.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow_schema::extension::{EXTENSION_TYPE_METADATA_KEY, EXTENSION_TYPE_NAME_KEY};
-use arrow_schema::{DataType, Field, FieldRef, Fields};
+use arrow_schema::{DataType, FieldRef};
 
+use super::planned_arrow::{plan_buffer, require_plain_text, require_same_layout};
 use super::{Ragged, Values};
-use crate::arrow::{ArrayNode, DeviceArray, array_ready_at, same_layout, shared_buffer};
+use crate::arrow::{ArrayNode, DeviceArray, array_ready_at, shared_buffer};
 use crate::column::{pack_on_device, row_validity, to_arrow};
 use crate::convert::{compact, request_field};
-use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::ffi::dlpack::DLDeviceType;
 use crate::kernels::moved;
-use crate::plan::{Action, needs_copy, refused_copy};
-use crate::spec::{CopyMode, PRIVATE, VariableShape, casting, is_text};
+use crate::plan::{Action, needs_copy};
+use crate::spec::{CopyMode, is_text};
 use crate::stream_order::Readiness;
 use crate::tensor::{Native, Owner, Tensor};
 use crate::transfer::Transfer;
@@ -58,30 +56,15 @@ impl Ragged {
         } else {
             self.to_arrow(copy)?
         };
-        let (from, to) = (array.field().data_type(), requested.data_type());
-        if copy == CopyMode::Never && !same_layout(from, to) {
-            return Err(refused_copy(&casting(from, to)));
-        }
+        require_same_layout(array.field().data_type(), requested.data_type(), copy)?;
         request_field(&array, requested)
     }
 
     /// Returns rows in page-locked or managed memory on their CUDA device if a kernel has to gather a part of them: it writes that part to memory
     /// of the device, and all buffers of an array are on one device.
     fn moved_to_gather(&self, copy: CopyMode) -> Result<Option<Self>> {
-        let device = self.offsets.device();
-        let is_reached = matches!(device.device_type(), DLDeviceType::CUDA_HOST | DLDeviceType::CUDA_MANAGED);
-        let is_gathered = |part: &Tensor| copy == CopyMode::Always || !part.is_row_major() || !part.is_aligned();
-        if !is_reached || copy == CopyMode::Never || !self.parts().iter().any(is_gathered) {
-            return Ok(None);
-        }
-        let device = Device::new(DLDeviceType::CUDA, device.id());
-        self.to_device(&Transfer::to(device, "rows moved to where strided parts are gathered")).map(Some)
-    }
-
-    /// Whether values and offsets are those of strings.
-    fn holds_bytes(&self) -> bool {
-        let bytes = self.values.as_tensor().is_some_and(|values| values.dtype() == DType::UInt8 && values.ndim() == 1);
-        bytes && self.lengths.is_none() && self.shapes.is_none()
+        let moved = |device| self.to_device(&Transfer::to(device, "rows moved to where strided parts are gathered"));
+        self.gathered_on(copy).map(moved).transpose()
     }
 
     fn to_lists(&self, copy: CopyMode) -> Result<DeviceArray> {
@@ -95,38 +78,12 @@ impl Ragged {
         if let Some(lengths) = &self.lengths {
             buffers.push(owners.start(lengths, copy)?);
         }
-        let kept = self.field.as_ref().filter(|_| self.shapes.is_none());
-        // Nulls that a null row brought to its own rows need a place.
-        let item = |item: &FieldRef| {
-            same_layout(item.data_type(), child.field().data_type())
-                && (item.is_nullable() || !child.field().is_nullable())
-        };
-        let field = match kept.map(|field| field.data_type()) {
-            Some(
-                DataType::List(own) | DataType::LargeList(own) | DataType::ListView(own) | DataType::LargeListView(own),
-            ) if item(own) => kept.cloned(),
-            _ => None,
-        };
-        let field = field.unwrap_or_else(|| Arc::new(self.list_field(child.field())));
+        let field = self.list_type(child.field());
         let node = ArrayNode { length: self.len(), buffers, children: vec![child.node()?], ..ArrayNode::default() };
         match &self.shapes {
             None => self.export(node, owners, field),
             Some(shapes) => self.with_shapes(node, owners, &field, shapes, copy),
         }
-    }
-
-    /// The field of a list of these elements.
-    fn list_field(&self, item: &FieldRef) -> Field {
-        let name = self.field.as_ref().map_or("", |field| field.name());
-        let item = Arc::new(item.as_ref().clone().with_name("item").with_nullable(true));
-        let wide = self.offsets.dtype() == DType::Int64;
-        let data_type = match (self.lengths.is_some(), wide) {
-            (false, false) => DataType::List(item),
-            (false, true) => DataType::LargeList(item),
-            (true, false) => DataType::ListView(item),
-            (true, true) => DataType::LargeListView(item),
-        };
-        Field::new(name, data_type, true)
     }
 
     /// `arrow.variable_shape_tensor`: the list and the shapes as a struct.
@@ -142,33 +99,7 @@ impl Ragged {
         owners.owners.push(shapes.owner());
         owners.orders.extend(shapes.readiness().cloned());
         list.null_count = Some(0);
-        let kept = self.field.as_ref().and_then(|field| match field.data_type() {
-            DataType::Struct(fields) => Some((field, fields)),
-            _ => None,
-        });
-        let ndim = self.shapes.as_ref().and_then(|shapes| shapes.shape().get(1)).copied().unwrap_or(0);
-        let ndim = i32::try_from(ndim).map_err(|_| Error::unsupported(format!("{ndim} dimensions")))?;
-        let extents = DataType::FixedSizeList(Arc::new(Field::new("item", DataType::Int32, false)), ndim);
-        let own = [list_field.as_ref().clone().with_name("data"), Field::new("shape", extents, false)];
-        let fits = |fields: &Fields| {
-            let find = |field: &Field| fields.iter().position(|own| own.name() == field.name());
-            let same = |own: &Field| {
-                fields.find(own.name()).is_some_and(|(_, field)| same_layout(field.data_type(), own.data_type()))
-            };
-            (fields.len() == 2 && own.iter().all(same)).then(|| find(&own[0]) == Some(0))
-        };
-        let (field, data_first) = match kept.and_then(|(field, fields)| Some((field.clone(), fits(fields)?))) {
-            Some(kept) => kept,
-            None => {
-                let name = self.field.as_ref().map_or("", |field| field.name());
-                let entries = [(EXTENSION_TYPE_NAME_KEY, VariableShape::NAME), (EXTENSION_TYPE_METADATA_KEY, "{}")];
-                let of_rows = || entries.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
-                // The order of the elements is there, whatever type they have by now.
-                let metadata: HashMap<_, _> = kept.map_or_else(of_rows, |(field, _)| field.metadata().clone());
-                let data_type = DataType::Struct(own.iter().cloned().collect());
-                (Arc::new(Field::new(name, data_type, true).with_metadata(metadata)), true)
-            }
-        };
+        let (field, data_first) = self.shaped_type(list_field)?;
         let mut children = vec![list, shapes.node()?];
         if !data_first {
             children.reverse();
@@ -180,35 +111,18 @@ impl Ragged {
     /// Strings or binaries over the bytes.
     fn to_text(&self, field: &FieldRef, copy: CopyMode) -> Result<DeviceArray> {
         let Values::Tensor(values) = &self.values else { return self.to_lists(copy) };
-        let text = matches!(field.data_type(), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
-        // A producer of Arrow data vouches for its strings: bytes and offsets in its memory, as they lie there.
-        let trusted = values.is_untouched()
-            && self.offsets.is_untouched()
-            && self.field.as_ref().is_some_and(|own| own.data_type() == field.data_type());
-        // Offsets lie within the bytes, so that without bytes every row is the empty string.
-        if text && !trusted && !values.is_empty() {
+        if self.is_text_read(values, field) {
             match self.offsets.dtype() {
                 DType::Int32 => self.check_text::<i32>(values)?,
                 _ => self.check_text::<i64>(values)?,
             }
         }
-        let data_type = match (text, self.offsets.dtype()) {
-            (true, DType::Int32) => DataType::Utf8,
-            (true, _) => DataType::LargeUtf8,
-            (false, DType::Int32) => DataType::Binary,
-            (false, _) => DataType::LargeBinary,
-        };
         let mut owners = Owners::default();
         let buffers = vec![std::ptr::null(), owners.start(&self.offsets, copy)?, owners.start(values, copy)?];
         let node = ArrayNode { length: self.len(), buffers, ..ArrayNode::default() };
-        let own = Arc::new(field.as_ref().clone().with_data_type(data_type));
-        let array = self.export(node, owners, own)?;
-        // Views are made of their plain form, by a copy.
+        let array = self.export(node, owners, self.text_field(field))?;
+        require_plain_text(field.data_type(), copy)?;
         match field.data_type() {
-            DataType::Utf8View | DataType::BinaryView if copy == CopyMode::Never => {
-                let error = refused_copy(&format!("views of {}", field.data_type()));
-                Err(error.remedy_is(Remedy::AllowCopyOrOtherType))
-            }
             DataType::Utf8View | DataType::BinaryView => request_field(&array, field),
             _ => Ok(array),
         }
@@ -275,13 +189,8 @@ struct Owners {
 impl Owners {
     /// Where a tensor's elements start, next to each other; a copy of them if one is asked for or needed.
     fn start(&mut self, tensor: &Tensor, copy: CopyMode) -> Result<*const u8> {
-        let why = match copy {
-            CopyMode::Always => PRIVATE,
-            _ if tensor.is_row_major() && tensor.is_aligned() => "",
-            CopyMode::Never => return Err(refused_copy("strided elements gathered")),
-            CopyMode::IfNeeded => "strided elements gathered",
-        };
-        let tensor = if why.is_empty() { tensor.clone() } else { moved(tensor, why)? };
+        let plan = plan_buffer(tensor, copy)?;
+        let tensor = if plan.is_view() { tensor.clone() } else { moved(tensor, &plan.reasons())? };
         self.owners.push(tensor.owner().clone());
         self.orders.extend(tensor.readiness().cloned());
         Ok(if tensor.is_empty() { std::ptr::dangling::<u64>().cast() } else { tensor.as_ptr().cast_const() })
@@ -293,6 +202,7 @@ mod tests {
     use arrow_array::types::Int32Type;
     use arrow_array::{ArrayRef, BinaryArray, BinaryViewArray, ListArray};
     use arrow_buffer::{Buffer, OffsetBuffer};
+    use arrow_schema::Field;
 
     use super::*;
     use crate::Conversion;

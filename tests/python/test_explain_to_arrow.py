@@ -173,5 +173,54 @@ def test_names_that_are_no_columns_of_the_matrix():
             ad.explain(MATRIX, to_arrow=True, names=wrong)
     with pytest.raises(TypeError, match="to_arrow expects a tensor"):
         ad.explain(pa.array([1]).to_pylist(), to_arrow=True)
-    with pytest.raises(ad.ConversionError, match=r"x\.values"):
-        ad.explain(ad.to_ragged(pa.array([[1], []])), to_arrow=True)
+
+
+ROWS = {
+    "lists": pa.array([[1, 2], [], [3]]),
+    "large lists": pa.array([[1.5], [2.5, 3.5]], pa.large_list(pa.float32())),
+    "sliced": pa.array([[1, 2], [], [3]])[1:],
+    "nulls": pa.array([[1], None, [2, 3]]),
+    "bools": pa.array([[True], [False, True]]),
+    "nested": pa.array([[[1], [2, 3]], [], [[4]]]),
+    "nested text": pa.array([["a", "bc"], []]),
+    "text": pa.array(["a", "", "bcd"]),
+    "null text": pa.array(["a", None, "bcd"]),
+    "large text": pa.array(["a", "", "bcd"], pa.large_string()),
+    "bytes": pa.array([b"a", b"bc"]),
+    "views": pa.array(["a", "a string of more than twelve bytes"], pa.string_view()),
+    "list views": pa.array([[1, 2], [], [3]], pa.list_view(pa.int32())),
+    "empty": pa.array([], pa.list_(pa.int8())),
+    "codes": pa.array([["a"], ["b", "a"]], pa.list_(pa.dictionary(pa.int8(), pa.string()))),
+}
+ROW_TYPES = [None, pa.list_(pa.int64()), pa.list_(pa.float64()), pa.large_string(), pa.binary(), pa.string_view()]
+
+
+@pytest.mark.parametrize("copy", [None, False, True])
+@pytest.mark.parametrize("name", ROWS)
+def test_of_ragged_rows_tells_each_part(name, copy):
+    rows = ad.to_ragged(ROWS[name], nulls="keep")
+    for type in ROW_TYPES:
+        result, logged, error = made(rows, type=type, copy=copy)
+        report = ad.explain(rows, to_arrow=True, type=type, copy=copy)
+        if error is not None:
+            assert any(row.error for row in report) or any(row.refused_if for row in report), (report, error)
+            continue
+        assert not any(row.error for row in report), (report, result)
+        casts = any("cast to the requested type" in row.steps for row in report)
+        assert logged == report.bytes if not casts else logged >= report.bytes, (type, report)
+        assert report[0].arrow_type == ad.explain(result, nulls="keep")[0].arrow_type, (type, report)
+
+
+def test_strided_parts_of_rows_are_gathered():
+    values = np.arange(8, dtype=np.int16)[::2]
+    rows = ad.Ragged(values, np.array([0, 1, 4]))
+    report = ad.explain(rows, to_arrow=True)
+    assert [(row.column, row.steps, row.bytes) for row in report] == [
+        ("offsets", [], 0),
+        ("values", ["strided elements gathered"], 8),
+    ]
+    assert ad.explain(rows, to_arrow=True, copy=False)["values"].how == "refused"
+    with pytest.raises(TypeError, match="validity belongs to the Ragged"):
+        ad.explain(rows, to_arrow=True, validity=True)
+    with pytest.raises(ad.ConversionError, match="leave names out"):
+        ad.explain(rows, to_arrow=True, names=["a"])

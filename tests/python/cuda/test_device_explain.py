@@ -438,3 +438,23 @@ def test_of_a_validity_on_the_way_to_a_device() -> None:
     with ad.track_copies() as log:
         ad.to_arrow(small, type=pa.int16(), validity=np.arange(ROWS) > 3, device="cuda")
     assert sum(entry.bytes for entry in log) == report.bytes, (report, log)
+
+
+@pytest.mark.parametrize("copy", [None, True])
+@pytest.mark.parametrize("target", [None, "cpu", "cuda"])
+@pytest.mark.parametrize("kind", [CPU, CUDA, CUDA_HOST, CUDA_MANAGED])
+@pytest.mark.parametrize("rows", [pa.array([[1, 2], [3]] * 40), pa.array(["ab", "c"] * 40)], ids=["lists", "text"])
+def test_of_rows_that_become_arrow_data(rows: Any, kind: int, target: str | None, copy: bool | None) -> None:
+    ragged = ad.to_ragged(on(kind, rows))
+    report = explained(ragged, to_arrow=True, device=target, copy=copy)
+    if any(row.error for row in report):
+        # Whether copies of strings are UTF-8 only the host can see.
+        assert "the elements are on" in (report["values"].error or ""), report
+        with pytest.raises(ad.ConversionError, match="the elements are on"):
+            ad.to_arrow(ragged, device=target, copy=copy)
+        return
+    with ad.track_copies() as log:
+        made = ad.to_arrow(ragged, device=target, copy=copy)
+    assert {row.device for row in report} == {made.device}, (report, made)
+    if not any(row.how == "view or copy" for row in report):
+        assert sum(entry.bytes for entry in log) == report.bytes, (report, list(log))
