@@ -21,6 +21,7 @@ use crate::tensor::Tensor;
 
 /// What only values decide of a cast to a requested type.
 const LOST: &str = "a value is none of the requested type";
+const NOT_TEXT: &str = "the bytes of a row are not UTF-8";
 
 /// Reports what [`crate::to_arrow`] would do to a tensor, or [`crate::to_arrow_as`] with a `requested` type: one row, of the Arrow type of
 /// the result. `has_validity`: with a bool for each row. A requested type of variable length counts no bytes: only values tell them.
@@ -119,8 +120,9 @@ pub fn explain_ragged_to_arrow(rows: &Ragged, requested: Option<&FieldRef>, copy
     let (own, parts) = rows.plan_to_arrow(requested, copy)?;
     let mut report = explain_parts(requested.unwrap_or(&own), rows.offsets().device(), Ok(parts));
     let is_cast = requested.is_some_and(|field| depends_on_values(own.data_type(), field.data_type()));
-    if let (true, Some(row)) = (is_cast, report.rows.last_mut()) {
-        row.refused_if.push(LOST.to_owned());
+    if let Some(row) = report.rows.last_mut() {
+        row.refused_if.extend(rows.are_checked_text(requested).then(|| NOT_TEXT.to_owned()));
+        row.refused_if.extend(is_cast.then(|| LOST.to_owned()));
     }
     Ok(report)
 }
@@ -140,15 +142,12 @@ pub(crate) fn explain_ragged_to_arrow_on(
     let left = if is_copied && copy == CopyMode::Always { CopyMode::IfNeeded } else { copy };
     let report = explain_ragged_to_arrow(rows, requested, left)?;
     let Some(device) = device else { return Ok(report) };
-    let buffers = |row: &ReportRow| {
-        let elements = row.shape.iter().try_fold(1_usize, |elements, extent| {
-            usize::try_from((*extent)?).ok().and_then(|extent| elements.checked_mul(extent))
-        });
-        let is_validity = row.column.ends_with("validity");
-        let bytes = if is_validity { elements?.div_ceil(8) } else { elements?.checked_mul(row.dtype?.itemsize())? };
-        Some((None, bytes))
+    // Bools of a validity become bits.
+    let bytes = |row: &ReportRow| match row.column.ends_with("validity") {
+        true => row.result_bytes().map(|bools| bools.div_ceil(8)),
+        false => row.result_bytes(),
     };
-    Ok(report.arrow_to(device, copy, |_, row| buffers(row)))
+    Ok(report.arrow_to(device, copy, |_, row| Some((None, bytes(row)?))))
 }
 
 /// What a tensor becomes as Arrow data: a column, or a batch of a matrix's columns.

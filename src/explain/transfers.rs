@@ -40,7 +40,7 @@ pub(super) fn is_surely_copied(own: Device, device: Device) -> bool {
 
 impl ReportRow {
     /// Bytes of the result, where its shape is known.
-    fn result_bytes(&self) -> Option<usize> {
+    pub(super) fn result_bytes(&self) -> Option<usize> {
         let extent = |extent: &Option<i64>| usize::try_from((*extent)?).ok();
         let elements =
             self.shape.iter().map(extent).try_fold(1_usize, |elements, extent| elements.checked_mul(extent?));

@@ -59,6 +59,12 @@ impl Part {
         Self { name, field, dtype, shape, plan, copy, undecided: None, waits: Vec::new(), error: None }
     }
 
+    /// How many elements the part has; `None` if only data tells.
+    pub(super) fn elements(&self) -> Option<usize> {
+        let extents = self.shape.iter().map(|extent| usize::try_from((*extent)?).ok());
+        extents.into_iter().try_fold(1_usize, |elements, extent| elements.checked_mul(extent?))
+    }
+
     /// The same part in memory of a device, of which only views are made.
     pub(super) fn on(mut self, device: Device) -> Self {
         self.plan.placement = Placement::Views(device);

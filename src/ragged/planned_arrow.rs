@@ -65,7 +65,7 @@ impl Ragged {
         if let Some(device) = self.gathered_on(copy) {
             return self.plan_moved(device, requested, copy);
         }
-        let text = requested.or(self.field.as_ref()).filter(|field| is_text(field.data_type()) && self.holds_bytes());
+        let text = self.text(requested);
         let own = match text {
             Some(field) => self.text_field(field),
             None => self.arrow_field()?,
@@ -217,6 +217,17 @@ impl Ragged {
         Arc::new(field.as_ref().clone().with_data_type(data_type))
     }
 
+    /// The field of strings or binaries that the rows become, if it is one.
+    fn text<'a>(&'a self, requested: Option<&'a FieldRef>) -> Option<&'a FieldRef> {
+        requested.or(self.field.as_ref()).filter(|field| is_text(field.data_type()) && self.holds_bytes())
+    }
+
+    /// Whether the rows are refused where their bytes are not UTF-8.
+    pub(crate) fn are_checked_text(&self, requested: Option<&FieldRef>) -> bool {
+        let values = self.values.as_tensor();
+        self.text(requested).zip(values).is_some_and(|(field, values)| self.is_text_read(values, field))
+    }
+
     /// Whether bytes are read, to see that they are UTF-8 as `field` says. A producer of Arrow data vouches for its strings: bytes and offsets
     /// in its memory, as they lie there. Offsets lie within the bytes, so that without bytes every row is the empty string.
     pub(super) fn is_text_read(&self, values: &Tensor, field: &FieldRef) -> bool {
@@ -242,10 +253,7 @@ impl Ragged {
         let there: Vec<_> = self.parts().iter().map(there).collect();
         let (own, mut parts) = self.with_parts(&mut there.into_iter())?.plan_to_arrow(requested, copy)?;
         for part in &mut parts {
-            let elements = part.shape.iter().try_fold(1_usize, |elements, extent| {
-                usize::try_from((*extent)?).ok().and_then(|extent| elements.checked_mul(extent))
-            });
-            let bytes = elements.unwrap_or(0).saturating_mul(part.dtype.itemsize());
+            let bytes = part.elements().unwrap_or(0).saturating_mul(part.dtype.itemsize());
             part.plan = Plan::transfer(step, bytes).then(std::mem::take(&mut part.plan));
         }
         Ok((own, parts))

@@ -224,3 +224,13 @@ def test_strided_parts_of_rows_are_gathered():
         ad.explain(rows, to_arrow=True, validity=True)
     with pytest.raises(ad.ConversionError, match="leave names out"):
         ad.explain(rows, to_arrow=True, names=["a"])
+
+
+def test_says_that_bytes_may_be_no_text():
+    rows = ad.to_ragged(pa.array([b"a", b"\xff"]))
+    report = ad.explain(rows, to_arrow=True, type=pa.string())
+    assert report["values"].refused_if == ["the bytes of a row are not UTF-8"]
+    with pytest.raises(ad.ConversionError, match="UTF-8"):
+        ad.to_arrow(rows, type=pa.string())
+    assert ad.explain(rows, to_arrow=True)["values"].refused_if == []
+    assert ad.explain(ad.to_ragged(pa.array(["a"])), to_arrow=True)["values"].refused_if == []
