@@ -163,9 +163,11 @@ fn bytes(to: &DataType, from: Option<&ArrayData>, rows: usize, most: usize) -> u
         DataType::FixedSizeList(item, size) => {
             let items = rows.saturating_mul(usize::try_from(*size).unwrap_or(0));
             let child = child_of(0).filter(|_| from_type.is_some_and(is_list));
-            // The items of the source's lists are converted first.
+            // The items of the source's lists are converted first, or put where rows have them, for which arrow-rs reserves memory.
             let given = child.map_or(0, ArrayData::len);
-            bitmap.saturating_add(bytes(item.data_type(), child, items.max(given), most))
+            let is_placed = !matches!(from_type, Some(DataType::FixedSizeList(_, _)));
+            let placed = child.filter(|_| is_placed).map_or(0, |child| reserved(child.data_type(), items));
+            bitmap.saturating_add(placed).saturating_add(bytes(item.data_type(), child, items.max(given), most))
         }
         DataType::List(item)
         | DataType::LargeList(item)
@@ -204,6 +206,34 @@ fn bytes(to: &DataType, from: Option<&ArrayData>, rows: usize, most: usize) -> u
             // The starts and ends of runs, in some vectors, and at most as many values.
             _ => own(64).saturating_add(bytes(values.data_type(), None, rows, most)),
         },
+        other => own(other.primitive_width().unwrap_or(16)),
+    }
+}
+
+/// Returns the bytes that arrow-rs reserves to put so many rows of a type together, none of which need be there.
+fn reserved(data_type: &DataType, rows: usize) -> usize {
+    let own = |width: usize| rows.div_ceil(8).saturating_add(rows.saturating_add(1).saturating_mul(width));
+    match data_type {
+        DataType::Null => 0,
+        DataType::Boolean => own(0).saturating_mul(2),
+        DataType::FixedSizeBinary(width) => own(usize::try_from(*width).unwrap_or(0)),
+        DataType::FixedSizeList(item, size) => {
+            let items = rows.saturating_mul(usize::try_from(*size).unwrap_or(0));
+            own(0).saturating_add(reserved(item.data_type(), items))
+        }
+        DataType::List(item)
+        | DataType::LargeList(item)
+        | DataType::ListView(item)
+        | DataType::LargeListView(item)
+        | DataType::Map(item, _) => own(16).saturating_add(reserved(item.data_type(), rows)),
+        DataType::Struct(fields) => {
+            fields.iter().fold(own(0), |all, field| all.saturating_add(reserved(field.data_type(), rows)))
+        }
+        DataType::Union(fields, _) => {
+            fields.iter().fold(own(8), |all, (_, field)| all.saturating_add(reserved(field.data_type(), rows)))
+        }
+        DataType::Dictionary(_, _) => own(8),
+        DataType::RunEndEncoded(_, values) => own(8).saturating_add(reserved(values.data_type(), rows)),
         other => own(other.primitive_width().unwrap_or(16)),
     }
 }
@@ -257,7 +287,7 @@ mod tests {
 
     use arrow_array::types::{Int8Type, Int64Type};
     use arrow_array::{
-        Array, DictionaryArray, Int8Array, Int64Array, LargeStringArray, NullArray, RunArray, StringArray,
+        Array, DictionaryArray, Int8Array, Int64Array, LargeStringArray, ListArray, NullArray, RunArray, StringArray,
     };
     use arrow_buffer::Buffer;
     use arrow_schema::Field;
@@ -285,6 +315,18 @@ mod tests {
         let views = ArrayData::builder(DataType::ListView(item)).len(4).buffers(vec![views.slice(0), views.slice(16)]);
         let views = views.add_child_data(NullArray::new(1000).to_data()).build().unwrap();
         assert_eq!(amounts(&views).whole.slots, 4 + 1000 + 4 * 1000);
+    }
+
+    #[test]
+    fn memory_for_items_that_rows_do_not_have_is_counted() {
+        // One row without items: arrow-rs reserves a place for each that the fixed-size list asks for, of the source's type.
+        let item = Arc::new(Field::new("item", DataType::FixedSizeBinary(i32::MAX), true));
+        let rows = ListArray::new_null(item, 1).to_data();
+        let refused = |size| require_cast(&rows, &list(DataType::Binary, size)).err().map(|error| error.kind());
+        assert_eq!((refused(0), refused(1 << 20)), (None, Some(ErrorKind::Memory)));
+        let wide = |rows| reserved(&list(DataType::Int64, 1 << 10), rows);
+        assert!((8 << 20..9 << 20).contains(&wide(1 << 10)));
+        assert_eq!(wide(usize::MAX), usize::MAX);
     }
 
     #[test]
