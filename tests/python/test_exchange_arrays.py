@@ -68,7 +68,7 @@ def of_columns(*formats: bytes) -> tuple[producers.Array, Any]:
 
 
 def test_all_but_the_first_array_are_made_by_the_table(c) -> None:
-    library, calls = counted(c.library("good"))
+    library, calls = counted(c.make_library("good"))
     source = batch()
     for first in (1, 0):
         calls.clear()
@@ -85,7 +85,7 @@ def test_all_but_the_first_array_are_made_by_the_table(c) -> None:
 
 
 def test_arrays_keep_the_memory_until_the_last_is_gone(c) -> None:
-    library = c.library("good")
+    library = c.make_library("good")
     producer, source = of_columns(b"i", b"i")
     arrays = ad.to_tensors(source, xp=library)
     x, y = arrays.pop("0"), arrays.pop("1")
@@ -100,7 +100,7 @@ def test_arrays_keep_the_memory_until_the_last_is_gone(c) -> None:
 @pytest.mark.parametrize("good", [0, 2])
 def test_what_a_table_refuses_goes_through_the_function(c, kind: str, good: int) -> None:
     """Some tables run the deleter before they fail, others do not: nothing is freed twice, or never."""
-    library, calls = counted(c.library("good"))
+    library, calls = counted(c.make_library("good"))
     source = batch()
     ad.to_tensors(source, xp=library)
     calls.clear()
@@ -112,7 +112,7 @@ def test_what_a_table_refuses_goes_through_the_function(c, kind: str, good: int)
 
 @pytest.mark.parametrize("kind", ["FAIL", "FAIL_DELETED"])
 def test_the_error_of_the_function_is_the_one_that_is_raised(c, kind: str) -> None:
-    library = c.library("good")
+    library = c.make_library("good")
     ad.to_tensors(batch(), xp=library)
     c.behave(getattr(c, kind), 2)
     producer, source = of_columns(b"i", b"i", b"c", b"i")
@@ -124,7 +124,7 @@ def test_the_error_of_the_function_is_the_one_that_is_raised(c, kind: str) -> No
 
 
 def test_an_interrupt_is_no_refusal(c) -> None:
-    library, calls = counted(c.library("good"))
+    library, calls = counted(c.make_library("good"))
     source = batch()
     ad.to_tensors(source, xp=library)
     calls.clear()
@@ -135,7 +135,7 @@ def test_an_interrupt_is_no_refusal(c) -> None:
 
 
 def test_a_conversion_that_fails_lets_go_of_the_arrays_before_it(c) -> None:
-    library = c.library("good")
+    library = c.make_library("good")
     source = pa.record_batch({"a": [1, 2], "b": [0.5, 1.5], "c": [1, None], "d": [1, 2]})
     with pytest.raises(ad.NullError) as raised:
         ad.to_tensors(source, xp=library)
@@ -147,7 +147,7 @@ UNUSABLE = ["endless", "older", "no allocator", "no maker", "no stream", "misnam
 
 @pytest.mark.parametrize("kind", UNUSABLE)
 def test_tables_that_are_none_are_left_alone(c, kind: str) -> None:
-    library, calls = counted(c.library(kind))
+    library, calls = counted(c.make_library(kind))
     source = batch()
     for _ in range(2):
         arrays = ad.to_tensors(source, xp=library)
@@ -156,14 +156,14 @@ def test_tables_that_are_none_are_left_alone(c, kind: str) -> None:
 
 
 def test_an_older_table_behind_a_newer_one_is_used(c) -> None:
-    library = c.library("newer")
+    library = c.make_library("newer")
     ad.to_tensors(batch(), xp=library)
     assert c.table_calls() == 4
 
 
 def test_a_function_that_is_not_the_librarys_is_called_for_each_array(c) -> None:
     """It may do more than make an array: copy it, move it, count it."""
-    library = c.library("good")
+    library = c.make_library("good")
     calls = []
 
     def from_dlpack(tensor: Any) -> Any:
@@ -182,7 +182,7 @@ def test_a_function_that_is_not_the_librarys_is_called_for_each_array(c) -> None
 
 
 def test_a_function_that_is_replaced_is_not_mistaken_for_the_old_one(c) -> None:
-    library, calls = counted(c.library("good"))
+    library, calls = counted(c.make_library("good"))
     ad.to_tensors(batch(), xp=library)
     made = []
     original = library.from_dlpack
@@ -196,7 +196,7 @@ def test_a_function_that_is_replaced_is_not_mistaken_for_the_old_one(c) -> None:
 
 
 def test_an_inherited_table_is_that_of_other_arrays(c) -> None:
-    library = c.library("good")
+    library = c.make_library("good")
     library.from_dlpack = c.function_of(
         type("Sub", (library.Array,), {"__module__": "exchange_arrays", "__slots__": ()})
     )
@@ -207,7 +207,7 @@ def test_an_inherited_table_is_that_of_other_arrays(c) -> None:
 
 
 def test_functions_are_remembered_without_being_kept(c) -> None:
-    library, calls = counted(c.library("good"))
+    library, calls = counted(c.make_library("good"))
     ad.to_tensors(batch(), xp=library)
     function = weakref.ref(library.from_dlpack)
     del library, calls
@@ -216,7 +216,7 @@ def test_functions_are_remembered_without_being_kept(c) -> None:
 
 
 def test_more_functions_than_are_remembered(c) -> None:
-    libraries = [counted(c.library("good")) for _ in range(40)]
+    libraries = [counted(c.make_library("good")) for _ in range(40)]
     for _ in range(2):
         for library, _ in libraries:
             arrays = ad.to_tensors(batch(2), xp=library)
@@ -224,7 +224,7 @@ def test_more_functions_than_are_remembered(c) -> None:
 
 
 def test_the_functions_that_were_learnt_last_are_remembered(c) -> None:
-    libraries = [counted(c.library("good"))[0] for _ in range(17)]
+    libraries = [counted(c.make_library("good"))[0] for _ in range(17)]
     for library in libraries:
         ad.to_tensor(ONE, xp=library)
     c.behave(c.MAKE, 0)
@@ -236,16 +236,16 @@ def test_the_functions_that_were_learnt_last_are_remembered(c) -> None:
 
 
 def test_functions_that_are_gone_take_no_place(c) -> None:
-    library, _ = counted(c.library("good"))
+    library, _ = counted(c.make_library("good"))
     ad.to_tensor(ONE, xp=library)
     # Functions that are gone have these addresses, until others take them.
-    others = [counted(c.library("good"))[0] for _ in range(15)]
+    others = [counted(c.make_library("good"))[0] for _ in range(15)]
     for other in others:
         ad.to_tensor(ONE, xp=other)
     del other, others
     gc.collect()
     taken = [lambda number=number: number for number in range(1000)]
-    others = [counted(c.library("good"))[0] for _ in range(15)]
+    others = [counted(c.make_library("good"))[0] for _ in range(15)]
     for other in others:
         ad.to_tensor(ONE, xp=other)
     del taken
@@ -256,7 +256,7 @@ def test_functions_that_are_gone_take_no_place(c) -> None:
 
 def test_another_function_at_the_address_of_one_that_is_gone_is_called(c) -> None:
     """It may be no library's, as what the next module makes."""
-    library, _ = counted(c.library("good"))
+    library, _ = counted(c.make_library("good"))
     ad.to_tensor(ONE, xp=library)
     address = id(library.from_dlpack)
     del library.from_dlpack

@@ -500,7 +500,7 @@ static PyMethodDef functions[] = {
     {"borrow", borrow, METH_VARARGS, "dltensor_from_py_object_no_sync"},
     {"stream", stream, METH_VARARGS, "current_work_stream"},
     {"allocate", allocate, METH_VARARGS, "managed_tensor_allocator"},
-    {"library", library, METH_O, "A library of arrays."},
+    {"make_library", library, METH_O, "A library of arrays."},
     {"function_of", function_of, METH_O, "A from_dlpack that makes arrays of a type."},
     {"behave", behave, METH_VARARGS, "What the library's table does, after how many good calls."},
     {"table_calls", table_calls, METH_NOARGS, "How often the library's table was called."},
