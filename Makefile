@@ -191,7 +191,7 @@ help:
 	@echo 'make gpu-bundle   what the tests on a real GPU need, in dist/gpu/  (tests/gpu/README.md)'
 	@echo 'make simulated-cuda  a CUDA driver on host memory that reports races, in target/simulated-cuda/'
 	@echo 'make peers   the suites of NumPy, pyarrow and pandas through the package  (ARRAY_API_TESTS=<a checkout>)'
-	@echo 'make interop the tests against each library, in environments of their own  (INTEROP=full|light)'
+	@echo 'make interop the tests against each library, in environments of their own  (INTEROP=full|light DISCARD=1)'
 	@echo 'make test-free-threaded  the Python tests on free-threaded Python  (PYTHON_FREE=python3.14t)'
 	@echo 'make soak    conversions and epochs for SECONDS=60 that may leave nothing behind'
 	@echo 'make asan    the Rust tests under AddressSanitizer and LeakSanitizer, then the Python tests of hostile input'
@@ -311,7 +311,7 @@ peers: $(STAMPS)/installed $(STAMPS)/test $(STAMPS)/peers
 	@$(if $(ARRAY_API_TESTS),,echo 'LEFT OUT: the suite of the array API standard (ARRAY_API_TESTS=<a checkout>; tests/peers/README.md)')
 
 interop: $(STAMPS)/wheel
-	$(BIN)/python tests/python/interop/run.py $(if $(filter light,$(INTEROP)),--light)
+	$(BIN)/python tests/python/interop/run.py $(if $(filter light,$(INTEROP)),--light) $(if $(DISCARD),--discard)
 
 # The stable ABI has no free-threaded form before 3.15, so the extension is built for this one version, in debug. Libraries that have
 # no wheel for it are not installed: the tests that use them are skipped, and say so. Extensions of other crates are built by test-python.

@@ -169,6 +169,9 @@ def in_one_environment(
     print(f"testing {', '.join(library.name for library in libraries)}", flush=True)
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
         outcomes = {library.name: tested(library, wheel, arguments, log) for library in libraries}
+        if arguments.discard:
+            for environment in {library.environment for library in libraries if library.environment}:
+                shutil.rmtree(ENVIRONMENTS / environment, ignore_errors=True)
         log.seek(0)
         return outcomes, log.read()
 
@@ -209,6 +212,7 @@ def parse() -> argparse.Namespace:
     choice.add_argument("--only", metavar="A,B", help="only these, by their names in environments.toml")
     parser.add_argument("--write", action="store_true", help="write the findings down, and the document")
     parser.add_argument("--wheel", help="the wheel to test; by default the one in dist/")
+    parser.add_argument("--discard", action="store_true", help="remove each environment when it is done: 5 GB in all")
     parser.add_argument("--timeout", type=int, default=600, help="seconds for the tests of one library")
     parser.add_argument("pytest", nargs="*", help="more for pytest, after --")
     return parser.parse_args()
