@@ -98,10 +98,12 @@ kernels! {
 }
 
 /// Loads the cubin for the device, which takes a millisecond or two, or the PTX if there is none or the driver refuses it: then the
-/// driver compiles for a second or two. Returns whether it was the cubin, too.
+/// driver compiles for a second or two. Returns whether it was the cubin, too. `CUDA_FORCE_PTX_JIT=1` asks for the PTX: a driver takes
+/// that only of images that have both (580.159 loads a cubin all the same).
 fn load(driver: &Driver, images: &Images, capability: (u32, u32)) -> Result<(ModuleHandle, bool)> {
     let mut module = ModuleHandle::NULL;
-    if let Some(cubin) = images.cubin(capability)? {
+    let is_ptx_forced = std::env::var_os("CUDA_FORCE_PTX_JIT").is_some_and(|forced| forced == "1");
+    if let (false, Some(cubin)) = (is_ptx_forced, images.cubin(capability)?) {
         // SAFETY: `module` is a local that the driver sets; the image is a whole ELF file, which says how long it is.
         match unsafe { driver.module_load(&raw mut module, cubin.as_ptr().cast::<c_void>()) } {
             Ok(()) => return Ok((module, true)),

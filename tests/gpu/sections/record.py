@@ -68,7 +68,7 @@ class Record:
             sys.exit(self.finish())
         try:
             library = importlib.import_module(name)
-            self.note(name, getattr(library, "__version__", "unknown"))
+            self.note(name, getattr(sys.modules[name.split(".")[0]], "__version__", "unknown"))
             use(library)
         except Exception as error:
             self._outcome(f"{name} can be used", f"failed: {type(error).__name__}: {str(error)[:MOST_TEXT]}")

@@ -60,6 +60,8 @@ def test_the_user_may_have_the_ptx_compiled(monkeypatch: pytest.MonkeyPatch) -> 
     assert _native._cuda_images() == {}
     assert converted() == [1.5, 2.5]
     assert (driver.live("cubins"), _native._cuda_images()) == (0, {0: "PTX"})
+    # A driver would take a cubin all the same.
+    assert driver.calls("cuModuleLoadData") == 1
 
 
 def test_a_driver_that_refuses_both_is_an_error_until_the_next_call() -> None:

@@ -18,10 +18,6 @@ fn load(call: &mut Call, module: Out<usize>, image: *const c_void) -> Outcome {
     // SAFETY: the caller of the driver answers for an image that says where it ends.
     let image = unsafe { crate::kernel::image(image.cast()) };
     let (entries, is_cubin) = entries_of(image, call.settings.capability)?;
-    // As a real driver takes the variable: it runs nothing but what it has compiled itself.
-    if is_cubin && std::env::var_os("CUDA_FORCE_PTX_JIT").is_some_and(|forced| forced == "1") {
-        return Err(Error::NO_BINARY_FOR_GPU);
-    }
     call.count_implicit_wait();
     call.spend(if is_cubin { CUBIN } else { PTX });
     let handle = call.handle();
