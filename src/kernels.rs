@@ -227,6 +227,7 @@ fn start(
             rows,
             first_row: row,
             cast_to: is_cast.then(|| ColumnType::of(shape.dtype).unwrap_or(ColumnType::Same)),
+            is_filled: chunk.iter().any(KernelSource::fills),
             itemsize,
             out: before.ok_or_else(|| Error::internal("an output beyond the address space"))?,
             layout,

@@ -30,6 +30,8 @@ __device__ void prefetch(const void* from) { asm volatile("prefetch.L1 [%0];" : 
 #define TILE_BYTES 18432
 // The elements of a column that a thread casts at once.
 #define LANES 4
+// The loads that a thread of pack_rows and unpack_bits has under way at once: more take registers of which other blocks have more use.
+#define ROUNDS 2
 // The most words that one launch of store_table stores.
 #define TABLE_WORDS 480
 // Five resident blocks per multiprocessor leave enough registers that no kernel spills.
@@ -153,6 +155,8 @@ struct Tile {
     u32 pitch;
     // Whether each row of a tile is whole, aligned vectors of 16 bytes, in shared memory and in the output.
     u32 is_vectors;
+    // Whether nulls of a column are filled.
+    u32 is_filled;
 };
 
 template <class T> struct alignas(16) Vector {
@@ -631,18 +635,17 @@ __device__ void pad_columns(const Job& job, u64 rows, Sixteen* out, u64 stride) 
 
 // ---- Row-major ----
 
-// Writes the elements of one row in `count` successive columns, at most Part::LENGTH, to a row in shared memory.
-template <class Word> __device__ void pack_part(const Job& job, u32 place, u32 count, u64 row, Word* slot, bool is_vector) {
+// Loads the elements of one row in `count` successive columns, at most Part::LENGTH.
+template <class Word> __device__ Part<Word> load_part(const Column* columns, u32 count, u64 row) {
     const u32 length = Part<Word>::LENGTH;
     u64 values[length];
-    bool is_aligned = true, is_filled = false;
+    bool is_aligned = true;
 #pragma unroll
     for (u32 lane = 0; lane < length; lane++) {
         // Lanes without a column load the first one again.
-        Column column = load(job.columns + place + (lane < count ? lane : 0));
-        values[lane] = column.values + sizeof(Word) * row;
-        is_aligned &= column.values % sizeof(Word) == 0;
-        is_filled |= column.validity != 0 && column.is_filled != 0;
+        u64 first = load(&columns[lane < count ? lane : 0].values);
+        values[lane] = first + sizeof(Word) * row;
+        is_aligned &= first % sizeof(Word) == 0;
     }
     Part<Word> part;
     // Uniform within a warp. Loads without a branch between them overlap.
@@ -653,22 +656,18 @@ template <class Word> __device__ void pack_part(const Job& job, u32 place, u32 c
 #pragma unroll
         for (u32 lane = 0; lane < length; lane++) part.lanes[lane] = load_any<Word>(values[lane]);
     }
+    return part;
+}
+
+// Writes the first `count` elements of a part to a row in shared memory.
+template <class Word> __device__ void put_part(const Part<Word>& part, u32 count, Word* slot, bool is_vector) {
     if (is_vector) {
         *(Part<Word>*)slot = part;
-    } else {
-#pragma unroll
-        for (u32 lane = 0; lane < length; lane++) {
-            if (lane < count) slot[lane] = part.lanes[lane];
-        }
+        return;
     }
-    if (is_filled) {
-        // Two at a time, in shared memory: more would spill registers.
-#pragma unroll 2
-        for (u32 lane = 0; lane < count; lane++) {
-            Column column = load(job.columns + place + lane);
-            bool is_valid = !column.validity || !column.is_filled || bit(column.validity, column.validity_bit + row);
-            if (!is_valid) slot[lane] = fill_of<Word>(column);
-        }
+#pragma unroll
+    for (u32 lane = 0; lane < Part<Word>::LENGTH; lane++) {
+        if (lane < count) slot[lane] = part.lanes[lane];
     }
 }
 
@@ -797,21 +796,60 @@ template <class Read> __device__ void write_tiles(u32 count, u64 rows, u32 size,
     }
 }
 
+// Calls `use` for each 16 rows of each column of the tile whose nulls are filled, with the column, its bitmap, the number of the first
+// bit, and the first element's row and column in the tile.
+template <class Use> __device__ void each_bitmap(const Job& job, Tile tile, Use use) {
+    u32 row_bits = tile.row_bits - 4;
+#pragma unroll 1
+    for (u32 index = threadIdx.x; index < part.width << row_bits; index += THREADS) {
+        u32 row = (index & ((1u << row_bits) - 1)) << 4, place = index >> row_bits;
+        if (row >= part.height) continue;
+        const Column* column = job.columns + part.column + place;
+        u64 validity = load(&column->validity);
+        if (validity == 0 || !load(&column->is_filled)) continue;
+        use(column, validity, load(&column->validity_bit) + part.row + row, row, place);
+    }
+}
+
 template <class Word> __device__ void pack_rows(const Job& job, u64 rows, Word* out, u64 stride, Tile tile) {
     __shared__ Vector<u32> memory[TILE_BYTES / 16 + 1];
     Word* shared = (Word*)memory;
     const u32 step = Part<Word>::LENGTH;
     write_tiles(job.count, rows, sizeof(Word), (u8*)out, stride, tile, (u8*)memory, [&] {
-        u32 parts = (part.width + step - 1) / step;
-        // Neighbouring threads read neighbouring rows of several columns.
-#pragma unroll 1
-        for (u32 index = threadIdx.x; index < parts << tile.row_bits; index += THREADS) {
-            u32 row = index & ((1u << tile.row_bits) - 1), place = (index >> tile.row_bits) * step;
-            if (row >= part.height) continue;
-            u32 count = part.width - place < step ? part.width - place : step;
-            Word* slot = shared + row * tile.pitch + place;
-            pack_part<Word>(job, part.column + place, count, part.row + row, slot, tile.is_vectors);
+        if (tile.is_filled) {
+            each_bitmap(job, tile, [&](const Column*, u64 validity, u64 first, u32, u32) {
+                prefetch((const u8*)validity + (first >> 3));
+            });
         }
+        // Neighbouring threads read neighbouring rows of several columns.
+        u32 end = ((part.width + step - 1) / step) << tile.row_bits;
+#pragma unroll 1
+        for (u32 first = threadIdx.x; first < end; first += ROUNDS * THREADS) {
+            Part<Word> parts[ROUNDS];
+#define EACH_ROUND(use) \
+    _Pragma("unroll") for (u32 round = 0; round < ROUNDS; round++) { \
+        u32 index = first + round * THREADS; \
+        u32 row = index & ((1u << tile.row_bits) - 1), place = (index >> tile.row_bits) * step; \
+        u32 count = part.width - place < step ? part.width - place : step; \
+        if (index < end && row < part.height) use; \
+    }
+            EACH_ROUND(parts[round] = load_part<Word>(job.columns + part.column + place, count, part.row + row))
+            EACH_ROUND(put_part<Word>(parts[round], count, shared + row * tile.pitch + place, tile.is_vectors))
+#undef EACH_ROUND
+        }
+        if (!tile.is_filled) return;
+        // Over the values, in shared memory: a load of the bitmap is for 16 of them, where one with the values would be for each.
+        __syncthreads();
+        each_bitmap(job, tile, [&](const Column* column, u64 validity, u64 first, u32 row, u32 place) {
+            u32 count = part.height - row < 16 ? part.height - row : 16;
+            u32 nulls = ~bits(validity, first, count) & ((1u << count) - 1);
+            if (nulls == 0) return;
+            Word fill = load((const Word*)column->fill);
+#pragma unroll 1
+            for (Word* slot = shared + row * tile.pitch + place; nulls != 0; nulls >>= 1, slot += tile.pitch) {
+                if (nulls & 1) *slot = fill;
+            }
+        });
     });
 }
 
@@ -1104,21 +1142,32 @@ KERNEL copy_strided(const __grid_constant__ Strided shape, u32 tiles, u64 from, 
 
 // ---- Bits and bytes ----
 
-// Unpacks bits to bytes of 0 or 1, as DLPack's bools are bytes. A thread writes 16 of them at once.
+// Unpacks bits to bytes of 0 or 1, as DLPack's bools are bytes. A thread writes 16 of them at once, and again a block's width further on.
 KERNEL unpack_bits(const u8* bitmap, u64 first_bit, u64 count, u8* out) {
     u32 before = (u64)out % 16;
-    for (EACH(group, (count + before + 15) / 16)) {
-        u64 start = group * 16 - before;
-        if (start > count || start + 16 > count) {
+    u64 groups = (count + before + 15) / 16, step = gridDim.x * (u64)(ROUNDS * THREADS);
+    for (u64 first = blockIdx.x * (u64)(ROUNDS * THREADS) + threadIdx.x; first < groups; first += step) {
+        u32 words[ROUNDS];
+#pragma unroll
+        for (u32 round = 0; round < ROUNDS; round++) {
+            // Where the vector begins before the output, `start` is beyond its end.
+            u64 start = (first + round * THREADS) * 16 - before;
+            if (start < count && count - start >= 16) words[round] = bits((u64)bitmap, first_bit + start, 16);
+        }
+#pragma unroll
+        for (u32 round = 0; round < ROUNDS; round++) {
+            u64 start = (first + round * THREADS) * 16 - before;
+            if (start < count && count - start >= 16) {
+                u32 word = words[round];
+                Vector<u32> vector = {{spread(word), spread(word >> 4), spread(word >> 8), spread(word >> 12)}};
+                store((Vector<u32>*)(out + start), vector);
+                continue;
+            }
 #pragma unroll 1
             for (u32 lane = 0; lane < 16; lane++) {
                 if (start + lane < count) store(out + start + lane, (u8)bit((u64)bitmap, first_bit + start + lane));
             }
-            continue;
         }
-        u32 word = bits((u64)bitmap, first_bit + start, 16);
-        Vector<u32> vector = {{spread(word), spread(word >> 4), spread(word >> 8), spread(word >> 12)}};
-        store((Vector<u32>*)(out + start), vector);
     }
 }
 

@@ -11,6 +11,8 @@ use crate::error::{Error, Result};
 
 /// The words of a launch's parameter: `TABLE_WORDS` in kernels.cu.
 const TABLE_WORDS: usize = 480;
+/// The groups that a thread of unpack_bits has under way at once: `ROUNDS` in kernels.cu.
+const ROUNDS: u64 = 2;
 /// What a store writes at once.
 const VECTOR: u64 = 16;
 
@@ -234,10 +236,10 @@ impl Current {
         out: DevicePointer,
         stream: Stream,
     ) -> Result<()> {
-        let work = groups(count)?;
+        let work = groups(count)?.div_ceil(ROUNDS);
         let mut parameters = parameters![bits.bitmap, bits.first, count, out];
         // SAFETY: `Launch` invariant; the bits and `count` bytes from `out` on are memory of this device, as promised.
-        unsafe { self.launch(Kernel::UnpackBits, (work, 1), &mut parameters, stream) }
+        unsafe { self.launch_all(Kernel::UnpackBits, work, &mut parameters, stream) }
     }
 
     /// Writes a bit for each of `count` bytes, set if it is not 0; the rest of the last byte is 0.

@@ -284,6 +284,11 @@ impl KernelSource {
         (bits(self.values.start, self.first_bit), self.fill)
     }
 
+    /// Whether nulls are filled, and there is a bitmap that tells them.
+    pub(super) fn fills(&self) -> bool {
+        self.fill.is_some() && !self.levels.is_empty()
+    }
+
     /// Whether kernels read the column's own bitmap directly.
     pub(super) fn plain_validity(&self) -> Option<DeviceBits> {
         match self.levels.as_slice() {

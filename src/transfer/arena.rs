@@ -1,13 +1,14 @@
 //! The arena: one block of memory for everything that one call moves, and the copies that fill it.
 
 use std::num::NonZero;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::own_memory::{PinnedOwner, device_address, host_address, owned, require_free, written};
 use super::path::elsewhere;
 use super::request::Transfer;
 use super::staging::{self, Moving};
-use crate::alloc::{ALIGNMENT, HostBuffer, Owner};
+use crate::alloc::{ALIGNMENT, HostBuffer, Owner, fallible};
 use crate::convert::for_each_part;
 use crate::cuda::{Current, Stream, thread_sync};
 use crate::device::Device;
@@ -98,22 +99,31 @@ impl Job<'_> {
         self.transfer.threads.map(NonZero::get)
     }
 
-    /// Makes the source's device current, after checking that each piece is its memory.
-    fn enter_source(&self) -> Result<Current> {
+    /// Makes the source's device current, after checking that each piece is its memory. Returns the copies that bring all pieces:
+    /// those that lie in one allocation as they will in the arena come together, with the bytes of padding between them.
+    fn enter_source(&self) -> Result<(Current, Vec<Moving>)> {
         let current = stream_order::enter(self.own)?;
+        let mut copies: Vec<Moving> = fallible::with_room(self.arena.pieces.len())?;
+        let mut allocation: Option<Range<usize>> = None;
         for piece in &self.arena.pieces {
-            current.check_memory(piece.address, piece.bytes, self.own)?;
+            let end = piece.address.saturating_add(piece.bytes);
+            if allocation.as_ref().is_some_and(|known| known.start <= piece.address && end <= known.end) {
+                if copies.last_mut().is_some_and(|last| last.joins(piece)) {
+                    continue;
+                }
+            } else {
+                allocation = current.checked_allocation(piece.address, piece.bytes, self.own)?;
+            }
+            copies.push(*piece);
         }
-        Ok(current)
+        Ok((current, copies))
     }
 
     /// # Safety
     /// As [`Arena::copy`].
     unsafe fn to_cuda(&self) -> Result<Placed> {
         let (target, stream) = (self.transfer.device, self.stream());
-        if !self.own.is_cpu() {
-            self.enter_source()?;
-        }
+        let pieces = if self.own.is_cpu() { fallible::copied(&self.arena.pieces)? } else { self.enter_source()?.1 };
         let current = stream_order::enter(target)?;
         require_free(&current, stream)?;
         let buffer = allocate(&current, self.arena.bytes.max(1), stream)?;
@@ -121,8 +131,8 @@ impl Job<'_> {
         if let Some(readiness) = self.readiness {
             readiness.wait_in(&current, stream, Wait::CopySource)?;
         }
-        // SAFETY: `pieces`; the buffer was made for them, on this stream.
-        let started = unsafe { self.start(&current, start, stream) };
+        // SAFETY: `pieces`, which bring all; the buffer was made for them, on this stream.
+        let started = unsafe { self.start(&current, start, &pieces, stream) };
         // Started copies read the source, and end before the memory is freed, because it is freed on the same stream.
         let used = self.readiness.map_or(Ok(()), |readiness| readiness.used_by(&current, stream));
         started.and(used)?;
@@ -133,10 +143,10 @@ impl Job<'_> {
     }
 
     /// # Safety
-    /// As [`Arena::copy`]; there is room for the pieces from `target` on.
-    unsafe fn start(&self, current: &Current, target: u64, stream: Stream) -> Result<()> {
+    /// As [`Arena::copy`] of `pieces`, which bring all of the arena; there is room for them from `target` on.
+    unsafe fn start(&self, current: &Current, target: u64, pieces: &[Moving], stream: Stream) -> Result<()> {
         let (mut staged, mut direct) = (Vec::new(), Vec::new());
-        for piece in &self.arena.pieces {
+        for piece in pieces {
             if self.is_staged(piece)? { staged.push(*piece) } else { direct.push(*piece) }
         }
         let scratch = self.scratch.iter().filter(|(_, bytes)| !bytes.is_empty());
@@ -149,7 +159,7 @@ impl Job<'_> {
         direct.sort_unstable_by_key(|piece: &Moving| piece.at);
         let mut outcome = Ok(());
         for piece in &direct {
-            // SAFETY: `pieces`, of which this is one; `target` has room for it at its place.
+            // SAFETY: `pieces`, of which this brings some, with the padding between them; `target` has room for it at its place.
             outcome = unsafe { self.copy_one(current, target + u64::try_from(piece.at).unwrap_or(0), piece, stream) };
             if outcome.is_err() {
                 break;
@@ -201,11 +211,11 @@ impl Job<'_> {
         let buffer = HostBuffer::uninitialised(self.arena.bytes)?;
         let start = buffer.as_ptr();
         if let (Some(readiness), false) = (self.readiness, self.arena.pieces.is_empty()) {
-            let (current, stream) = (self.enter_source()?, self.stream());
+            let ((current, pieces), stream) = (self.enter_source()?, self.stream());
             require_free(&current, stream)?;
             readiness.wait_in(&current, stream, Wait::CopySourceToHost)?;
             // SAFETY: `pieces`, in memory of a device; the buffer has room for them, and is nobody else's yet.
-            let copied = unsafe { staging::download(self.own, start, &self.arena.pieces, stream, self.threads()) };
+            let copied = unsafe { staging::download(self.own, start, &pieces, stream, self.threads()) };
             if copied.is_err() {
                 // The source may be released before an interrupted copy is done.
                 readiness.used_by(&current, stream)?;
@@ -259,7 +269,7 @@ impl Job<'_> {
     /// As [`Arena::copy`]. The source is on CUDA.
     unsafe fn to_pinned(&self) -> Result<Placed> {
         let Some(source) = self.readiness else { return Err(elsewhere(self.own, self.transfer.device)) };
-        let (current, stream) = (self.enter_source()?, self.stream());
+        let ((current, pieces), stream) = (self.enter_source()?, self.stream());
         require_free(&current, stream)?;
         let buffer = page_locked(&current, self.arena.bytes.max(1))?;
         let start = buffer.start();
@@ -267,9 +277,10 @@ impl Job<'_> {
         unsafe { self.write_scratch(start) };
         source.wait_in(&current, stream, Wait::CopySourceToPinned)?;
         let mut outcome = Ok(());
-        for piece in &self.arena.pieces {
+        for piece in &pieces {
             let from = device_address(piece.address)?;
-            // SAFETY: `pieces`, of which this is one; the buffer has room for it, and is read when the copy is done.
+            // SAFETY: `pieces`, of which this brings some, with the padding between them; the buffer has room for it, and is read when
+            // the copy is done.
             let started =
                 unsafe { current.copy_to_host_memory(start.wrapping_add(piece.at), from, piece.bytes, stream) };
             if let Err(status) = started {

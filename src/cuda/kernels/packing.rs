@@ -39,6 +39,8 @@ pub(crate) struct Packing {
     /// The dtype of the output, if columns are cast or gathered. Of 16 bytes, they are gathered as
     /// padded rows, into column-major order.
     pub(crate) cast_to: Option<ColumnType>,
+    /// Whether nulls of a column are filled.
+    pub(crate) is_filled: bool,
     /// Bytes of an element of the output: 1, 2, 4, 8 or 16.
     pub(crate) itemsize: u64,
     /// The first element, aligned to its size.
@@ -80,6 +82,7 @@ struct Tile {
     columns: u32,
     pitch: u32,
     is_vectors: u32,
+    is_filled: u32,
 }
 
 impl Tile {
@@ -111,7 +114,8 @@ impl Tile {
         }
         // All values are below the words of a tile.
         let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
-        Self { row_bits, columns: small(columns), pitch: small(pitch), is_vectors: u32::from(is_vectors) }
+        let (is_vectors, is_filled) = (u32::from(is_vectors), u32::from(packing.is_filled));
+        Self { row_bits, columns: small(columns), pitch: small(pitch), is_vectors, is_filled }
     }
 
     fn count(self, rows: u64, columns: u64) -> u64 {

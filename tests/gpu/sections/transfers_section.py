@@ -6,25 +6,23 @@ from __future__ import annotations
 import itertools
 import statistics
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
+import timing
 from bare import Driver
 from record import SMOKE, Record
+from timing import ROUNDS, WARM_UP, Route
 
 ROWS, COLUMNS = (130, 5) if SMOKE else (1_000_000, 64)
 FEW_COLUMNS = 4
 MANY_ROWS, MANY_COLUMNS = (10, 20) if SMOKE else (1_000, 1_000)
 SMALL_ROWS, SMALL_COLUMNS = (20, 10) if SMOKE else (8_192, 10)
 BITS = 200 if SMOKE else 1_000_000_000
-ROUNDS, WARM_UP = (1, 1) if SMOKE else (21, 3)
 # Calls that are measured together on the device, and how much is filled before them: about 20 ms.
 CALLS = 2 if SMOKE else 8
 DELAY, DELAY_FILLS = (64, 1) if SMOKE else (1 << 32, 16)
 THREADS = 8
-
-Route = Callable[[], object]
 
 record = Record()
 ad: Any = record.need("arrow_dlpack")
@@ -46,19 +44,7 @@ def batch_of(rows: int, columns: int, nulls: bool = False) -> Any:
 
 
 def medians(*routes: Route) -> list[float]:
-    """The median time of each route in seconds, until all that it started is done; the routes take turns."""
-    times: list[list[float]] = [[] for _ in routes]
-    for number in range(WARM_UP + ROUNDS):
-        for index, route in enumerate(routes):
-            driver.synchronize()
-            start = time.perf_counter()
-            result = route()
-            driver.synchronize()
-            if number >= WARM_UP:
-                times[index].append(time.perf_counter() - start)
-            # Not a part of it; and its memory is there for the next round.
-            del result
-    return [statistics.median(series) for series in times]
+    return timing.medians(driver, *routes)
 
 
 def device_medians(*routes: Route) -> list[float]:

@@ -74,7 +74,7 @@ def test_sections_pass(section: str, tmp_path: Path) -> None:
     assert results.get("image") == {"kernels": "cubin", "ptx": "PTX"}.get(section)
     judged = [figure for figure in results["figures"].values() if isinstance(figure, dict)]
     assert all(figure["value"] > 0 and set(figure) == {"value", "target", "verdict"} for figure in judged)
-    assert bool(judged) == (section in ("transfers", "loader", "figures"))
+    assert bool(judged) == (section in ("transfers", "loader", "figures", "bandwidth"))
     report = (tmp_path / "out" / "report.md").read_text()
     assert f"## {section}\n\n{len(results['checks'])} of {len(results['checks'])} checks passed." in report
 
