@@ -230,7 +230,7 @@ def report(said: dict[int, str]) -> str:
         "",
         "What each kernel of `src/cuda/kernels.cu` moves, and what of a multiprocessor it takes. `make cubins`",
         "writes this page from what ptxas says, and a test compares it: a register more, a spill or a block less is a",
-        "change of this page. No GPU has confirmed that the kernels are as fast as this lets expect.",
+        "change of this page. [gpu-results.md](gpu-results.md) has what a GPU has measured.",
         "",
         "## Bytes, and why they should move at 0.85 of a copy",
         "",
