@@ -239,7 +239,7 @@ impl Current {
         let work = groups(count)?.div_ceil(ROUNDS);
         let mut parameters = parameters![bits.bitmap, bits.first, count, out];
         // SAFETY: `Launch` invariant; the bits and `count` bytes from `out` on are memory of this device, as promised.
-        unsafe { self.launch_all(Kernel::UnpackBits, work, &mut parameters, stream) }
+        unsafe { self.launch(Kernel::UnpackBits, (work, 1), &mut parameters, stream) }
     }
 
     /// Writes a bit for each of `count` bytes, set if it is not 0; the rest of the last byte is 0.

@@ -4,24 +4,19 @@ process, the routes taking turns."""
 from __future__ import annotations
 
 import itertools
-import statistics
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import timing
 from bare import Driver
 from record import SMOKE, Record
-from timing import ROUNDS, WARM_UP, Route
+from timing import CALLS, Route
 
 ROWS, COLUMNS = (130, 5) if SMOKE else (1_000_000, 64)
 FEW_COLUMNS = 4
 MANY_ROWS, MANY_COLUMNS = (10, 20) if SMOKE else (1_000, 1_000)
 SMALL_ROWS, SMALL_COLUMNS = (20, 10) if SMOKE else (8_192, 10)
 BITS = 200 if SMOKE else 1_000_000_000
-# Calls that are measured together on the device, and how much is filled before them: about 20 ms.
-CALLS = 2 if SMOKE else 8
-DELAY, DELAY_FILLS = (64, 1) if SMOKE else (1 << 32, 16)
 THREADS = 8
 
 record = Record()
@@ -48,28 +43,7 @@ def medians(*routes: Route) -> list[float]:
 
 
 def device_medians(*routes: Route) -> list[float]:
-    """The median time of a call of each route on the device in seconds, without what the host takes."""
-    plug = driver.allocate(DELAY)
-    times: list[list[float]] = [[] for _ in routes]
-
-    def delay() -> None:
-        for _ in range(DELAY_FILLS):
-            driver.fill(plug, DELAY)
-
-    def calls(route: Route) -> Callable[[], None]:
-        def run() -> None:
-            for _ in range(CALLS):
-                route()
-
-        return run
-
-    for number in range(WARM_UP + ROUNDS):
-        for index, route in enumerate(routes):
-            taken = driver.time_on_device(calls(route), delay)
-            if number >= WARM_UP:
-                times[index].append(taken / CALLS)
-    driver.free(plug)
-    return [statistics.median(series) for series in times]
+    return timing.device_medians(driver, *routes)
 
 
 def rate(name: str, nbytes: int, seconds: float) -> None:
