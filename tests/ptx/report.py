@@ -38,7 +38,7 @@ class Machine:
         return self.bandwidth * LATENCY / self.multiprocessors
 
 
-# Of memory under load, in seconds: a round figure for all, which no GPU has confirmed here.
+# Of memory under load, in seconds: a round figure for all, which nothing here has measured.
 LATENCY = 700e-9
 MACHINES = {
     80: Machine("A100 80 GB", 64, 32, 164 << 10, 2.04e12, 108),

@@ -1,7 +1,7 @@
 """Each kind of kernel against a copy within the device that reads and writes as many bytes (docs/kernels.md).
 
-A conversion is timed on the device. Those for whose end the host waits, to know that each value fits, are timed as a whole, on data so
-large that the host's part is a few hundredths.
+A conversion is timed on the device. Those for whose end the host waits, to know that each value fits, are timed as a
+whole, on data so large that the host's part is a few hundredths.
 """
 
 from __future__ import annotations
