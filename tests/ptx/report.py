@@ -70,8 +70,8 @@ FAMILIES = [
         "1/8 a value",
         "1 a value",
         {0: 4},
-        "eight times as much is written as read, and stores are not waited for; each is of 16 bytes. An H100 reaches 0.79 "
-        "of a memset of the output, and moves as many bytes as a copy",
+        "eight times as much is written as read, and stores are not waited for; each is of 16 bytes. An H100 reaches "
+        "0.79 of a memset of the output, and moves as many bytes as a copy",
     ),
     Family("pack_bits", "1 a value", "1/8 a value", {0: 16}, "loads of 16 bytes, aligned or joined of two"),
     Family(
