@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use arrow_schema::{DataType, UnionMode};
+use smallvec::SmallVec;
 
 use super::check::{Buffer, buffers_of, children_of, has_validity};
 use super::foreign::{buffer, child, foreign, slot};
@@ -66,7 +67,7 @@ struct Node {
     length: usize,
     null_count: Option<usize>,
     offset: usize,
-    buffers: Vec<ArrayPart>,
+    buffers: SmallVec<[ArrayPart; 3]>,
     children: Vec<usize>,
     dictionary: Option<usize>,
 }
@@ -258,13 +259,17 @@ impl Decomposed {
             ArrayPart::Piece(index) => starts.get(*index).copied().ok_or_else(missing),
             ArrayPart::Sizes(index) => self.sizes.get(*index).map(|sizes| sizes.as_ptr().cast()).ok_or_else(missing),
         };
+        let mut buffers = fallible::with_room(node.buffers.len())?;
+        for part in &node.buffers {
+            buffers.push(start(part)?);
+        }
         let children = node.children.iter().map(|child| self.built(*child, starts));
         let dictionary = node.dictionary.map(|dictionary| self.built(dictionary, starts)).transpose()?;
         Ok(ArrayNode {
             length: node.length,
             null_count: node.null_count,
             offset: node.offset,
-            buffers: node.buffers.iter().map(start).collect::<Result<_>>()?,
+            buffers,
             children: children.collect::<Result<_>>()?,
             dictionary: dictionary.map(Box::new),
         })

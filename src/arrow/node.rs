@@ -44,7 +44,7 @@ impl ArrayNode {
         let null_count = self.null_count.map_or(Ok(-1), signed)?;
         let (n_buffers, n_children) = (signed(self.buffers.len())?, signed(self.children.len())?);
         // From here on, a failure drops the guard, which releases what exists so far.
-        let mut parts = Children(fallible::with_room(self.children.len() + 1)?);
+        let mut parts = Children(fallible::with_room(self.children.len() + usize::from(self.dictionary.is_some()))?);
         for node in self.children.into_iter().chain(self.dictionary.map(|node| *node)) {
             parts.0.push(node.export(owner)?);
         }
@@ -52,7 +52,8 @@ impl ArrayNode {
             std::mem::take(&mut parts.0).into_iter().map(|array| Box::into_raw(Box::new(array))).collect();
         let has_dictionary = i64::try_from(pointers.len()) != Ok(n_children);
         let dictionary = if has_dictionary { pointers.pop().unwrap_or(null_mut()) } else { null_mut() };
-        let buffers = self.buffers.iter().map(|start| start.cast()).collect();
+        // In the same memory: there may be thousands of columns.
+        let buffers = self.buffers.into_iter().map(<*const u8>::cast).collect();
         let private_data = PrivateData { buffers, children: pointers.into(), dictionary, _owner: owner.clone() };
         let private_data = Box::leak(Box::new(private_data));
         Ok(ArrowArray {
