@@ -99,23 +99,11 @@ impl Job<'_> {
         self.transfer.threads.map(NonZero::get)
     }
 
-    /// Makes the source's device current, after checking that each piece is its memory. Returns the copies that bring all pieces:
-    /// those that lie in one allocation as they will in the arena come together, with the bytes of padding between them.
-    fn enter_source(&self) -> Result<(Current, Vec<Moving>)> {
+    /// Makes the source's device current, and returns the copies that bring these pieces, after checking that each is its memory.
+    fn enter_source(&self, pieces: &[Moving]) -> Result<(Current, Vec<Moving>)> {
         let current = stream_order::enter(self.own)?;
-        let mut copies: Vec<Moving> = fallible::with_room(self.arena.pieces.len())?;
-        let mut allocation: Option<Range<usize>> = None;
-        for piece in &self.arena.pieces {
-            let end = piece.address.saturating_add(piece.bytes);
-            if allocation.as_ref().is_some_and(|known| known.start <= piece.address && end <= known.end) {
-                if copies.last_mut().is_some_and(|last| last.joins(piece)) {
-                    continue;
-                }
-            } else {
-                allocation = current.checked_allocation(piece.address, piece.bytes, self.own)?;
-            }
-            copies.push(*piece);
-        }
+        let ask = |piece: &Moving| current.checked_allocation(piece.address, piece.bytes, self.own);
+        let copies = together(pieces, ask)?;
         Ok((current, copies))
     }
 
@@ -123,7 +111,7 @@ impl Job<'_> {
     /// As [`Arena::copy`].
     unsafe fn to_cuda(&self) -> Result<Placed> {
         let (target, stream) = (self.transfer.device, self.stream());
-        let pieces = if self.own.is_cpu() { fallible::copied(&self.arena.pieces)? } else { self.enter_source()?.1 };
+        let (staged, direct) = self.divided()?;
         let current = stream_order::enter(target)?;
         require_free(&current, stream)?;
         let buffer = allocate(&current, self.arena.bytes.max(1), stream)?;
@@ -131,8 +119,8 @@ impl Job<'_> {
         if let Some(readiness) = self.readiness {
             readiness.wait_in(&current, stream, Wait::CopySource)?;
         }
-        // SAFETY: `pieces`, which bring all; the buffer was made for them, on this stream.
-        let started = unsafe { self.start(&current, start, &pieces, stream) };
+        // SAFETY: `pieces`, divided; the buffer was made for them, on this stream.
+        let started = unsafe { self.start(&current, start, (staged, direct), stream) };
         // Started copies read the source, and end before the memory is freed, because it is freed on the same stream.
         let used = self.readiness.map_or(Ok(()), |readiness| readiness.used_by(&current, stream));
         started.and(used)?;
@@ -142,13 +130,31 @@ impl Job<'_> {
         Ok(Placed { start, owner, readiness: Some(readiness) })
     }
 
-    /// # Safety
-    /// As [`Arena::copy`] of `pieces`, which bring all of the arena; there is room for them from `target` on.
-    unsafe fn start(&self, current: &Current, target: u64, pieces: &[Moving], stream: Stream) -> Result<()> {
-        let (mut staged, mut direct) = (Vec::new(), Vec::new());
-        for piece in pieces {
-            if self.is_staged(piece)? { staged.push(*piece) } else { direct.push(*piece) }
+    /// Returns the pieces that go through staging buffers, and the copies that bring the others.
+    fn divided(&self) -> Result<(Vec<Moving>, Vec<Moving>)> {
+        if self.own.is_cpu() {
+            return Ok((fallible::copied(&self.arena.pieces)?, Vec::new()));
         }
+        let (mut staged, mut others) = (Vec::new(), Vec::new());
+        for piece in &self.arena.pieces {
+            if self.is_staged(piece)? { staged.push(*piece) } else { others.push(*piece) }
+        }
+        if !staged.is_empty() {
+            self.enter_source(&staged)?;
+        }
+        let (_, direct) = self.enter_source(&others)?;
+        Ok((staged, direct))
+    }
+
+    /// # Safety
+    /// As [`Arena::copy`] of the pieces that `divided` returned; there is room for them from `target` on.
+    unsafe fn start(
+        &self,
+        current: &Current,
+        target: u64,
+        (mut staged, mut direct): (Vec<Moving>, Vec<Moving>),
+        stream: Stream,
+    ) -> Result<()> {
         let scratch = self.scratch.iter().filter(|(_, bytes)| !bytes.is_empty());
         staged.extend(scratch.map(|(at, bytes)| Moving {
             address: bytes.as_ptr().expose_provenance(),
@@ -211,7 +217,7 @@ impl Job<'_> {
         let buffer = HostBuffer::uninitialised(self.arena.bytes)?;
         let start = buffer.as_ptr();
         if let (Some(readiness), false) = (self.readiness, self.arena.pieces.is_empty()) {
-            let ((current, pieces), stream) = (self.enter_source()?, self.stream());
+            let ((current, pieces), stream) = (self.enter_source(&self.arena.pieces)?, self.stream());
             require_free(&current, stream)?;
             readiness.wait_in(&current, stream, Wait::CopySourceToHost)?;
             // SAFETY: `pieces`, in memory of a device; the buffer has room for them, and is nobody else's yet.
@@ -269,7 +275,7 @@ impl Job<'_> {
     /// As [`Arena::copy`]. The source is on CUDA.
     unsafe fn to_pinned(&self) -> Result<Placed> {
         let Some(source) = self.readiness else { return Err(elsewhere(self.own, self.transfer.device)) };
-        let ((current, pieces), stream) = (self.enter_source()?, self.stream());
+        let ((current, pieces), stream) = (self.enter_source(&self.arena.pieces)?, self.stream());
         require_free(&current, stream)?;
         let buffer = page_locked(&current, self.arena.bytes.max(1))?;
         let start = buffer.start();
@@ -316,6 +322,27 @@ impl Job<'_> {
     }
 }
 
+/// Returns the copies that bring these pieces: those that lie in one allocation as they will in the arena come together, with the bytes of
+/// padding between them. `ask` returns the addresses of the allocation of a piece, if they are known.
+///
+/// # Errors
+/// Those of `ask`.
+fn together(pieces: &[Moving], ask: impl Fn(&Moving) -> Result<Option<Range<usize>>>) -> Result<Vec<Moving>> {
+    let mut copies: Vec<Moving> = fallible::with_room(pieces.len())?;
+    let mut allocation: Option<Range<usize>> = None;
+    for piece in pieces {
+        let end = piece.address.saturating_add(piece.bytes);
+        let is_known = allocation.as_ref().is_some_and(|known| known.start <= piece.address && end <= known.end);
+        if !is_known {
+            allocation = ask(piece)?;
+        } else if copies.last_mut().is_some_and(|last| last.joins(piece)) {
+            continue;
+        }
+        copies.push(*piece);
+    }
+    Ok(copies)
+}
+
 /// The memory that threads write, each its own part.
 struct ArenaStart(*mut u8);
 
@@ -325,5 +352,26 @@ unsafe impl Sync for ArenaStart {}
 impl ArenaStart {
     fn at(&self, byte: usize) -> *mut u8 {
         self.0.wrapping_add(byte)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_copied_together_in_one_allocation_alone() {
+        let piece = |address: usize, at: usize, bytes: usize| Moving { address, at, bytes };
+        let found = |pieces: &[Moving], allocations: &[Range<usize>]| {
+            let ask = |piece: &Moving| Ok(allocations.iter().find(|known| known.contains(&piece.address)).cloned());
+            let copies = together(pieces, ask).unwrap();
+            copies.into_iter().map(|copy| (copy.address, copy.bytes)).collect::<Vec<_>>()
+        };
+        let pieces = [piece(4096, 0, 60), piece(4160, 64, 64), piece(4224, 128, 8)];
+        assert_eq!(found(&pieces, std::slice::from_ref(&(4096..8192))), [(4096, 136)]);
+        // Allocations that touch, one that ends inside a piece, and what nobody knows.
+        assert_eq!(found(&pieces, &[4096..4160, 4160..8192]), [(4096, 60), (4160, 72)]);
+        assert_eq!(found(&pieces, &[4096..4200, 4200..8192]), [(4096, 60), (4160, 64), (4224, 8)]);
+        assert_eq!(found(&pieces, &[]), [(4096, 60), (4160, 64), (4224, 8)]);
     }
 }

@@ -95,7 +95,8 @@ fn loads(pieces: &[Moving], others: &[Moving]) -> Vec<StagedLoad> {
     loads
 }
 
-/// A thread that copies fewer takes longer to start than it saves: on a machine with an H100, three for 4 MB took 1.3 x the time of one.
+/// A thread that copies fewer takes longer to start than it saves: to a device, three threads took 1.3 x the time of one for 4 MB, on a machine
+/// with an H100. Copies from a device, which were not measured, have as many.
 const LOADS_OF_A_THREAD: usize = 2;
 
 /// Returns the number of threads that copy loads. Only this thread knows its per-thread default stream.

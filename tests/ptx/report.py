@@ -71,7 +71,7 @@ FAMILIES = [
         "1 a value",
         {0: 4},
         "eight times as much is written as read, and stores are not waited for; each is of 16 bytes. An H100 reaches "
-        "0.79 of a memset of the output, and moves as many bytes as a copy",
+        "0.76 of a memset of the output, the kernel alone",
     ),
     Family("pack_bits", "1 a value", "1/8 a value", {0: 16}, "loads of 16 bytes, aligned or joined of two"),
     Family(
@@ -152,7 +152,7 @@ FAMILIES = [
         {1: 8, 2: 16, 4: 32, 8: 32, 16: 32},
         "8 to 32 bytes of several columns at once, and whole lines written by way of shared memory; nulls are filled "
         "there, by a load of the bitmap for each 16 rows. An H100 reaches 0.96 of a copy for 3 to 64 columns of 4 "
-        "bytes, and 0.91 with nulls; those of 1 byte have less under way than it needs",
+        "bytes, the kernel alone, and 0.91 with nulls; those of 1 byte have less under way than it needs",
     ),
     Family(
         "cast_rows",

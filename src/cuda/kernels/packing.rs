@@ -30,7 +30,7 @@ pub(crate) enum MatrixLayout {
 /// Columns that become a matrix.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Packing {
-    /// As many [`Column`]s, in device memory.
+    /// As many [`Column`]s, in device memory, aligned to 16 bytes: their fills may be loaded at once.
     pub(crate) columns: DevicePointer,
     pub(crate) count: u64,
     pub(crate) rows: u64,
@@ -145,8 +145,8 @@ impl Current {
         };
         let bytes = lines.checked_mul(stride).and_then(|elements| elements.checked_mul(itemsize));
         bytes.and_then(|bytes| bytes.checked_add(out)).ok_or_else(too_large)?;
-        if stride < least || itemsize == 0 || !out.is_multiple_of(itemsize) {
-            return Err(Error::internal("the output of a kernel overlaps itself, or is misaligned"));
+        if stride < least || itemsize == 0 || !out.is_multiple_of(itemsize) || !columns.is_multiple_of(VECTOR) {
+            return Err(Error::internal("the output of a kernel overlaps itself, or it or the columns are misaligned"));
         }
         if count == 0 || rows == 0 {
             return Ok(());

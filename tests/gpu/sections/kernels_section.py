@@ -374,6 +374,19 @@ def check_tables_of_chunks() -> None:
     assert np.array_equal(bits(made.to_device("cpu")), bits(ad.to_tensor(table, nulls=1)))
 
 
+def check_more_than_a_grid() -> None:
+    """More tiles and vectors than the blocks of a launch on the largest devices, so that each block takes several."""
+    rows = 200 if FEW else 4_000_000
+    nulls = np.arange(rows) % 7 == 3
+    columns = [pa.array(np.arange(rows, dtype="float32"), mask=nulls if index % 3 else None) for index in range(16)]
+    same("16 columns", pa.record_batch(columns, [f"c{index}" for index in range(16)]), nulls=-1)
+    count = 200 if FEW else 260_000_000
+    same(
+        "bits",
+        pa.Array.from_buffers(pa.bool_(), count, [None, pa.py_buffer(np.random.default_rng(9).bytes(count // 8))]),
+    )
+
+
 def launched() -> list[str]:
     """The names of the kernels that ran, which only the simulated driver tells."""
     text = ctypes.create_string_buffer(1 << 16)

@@ -33,6 +33,24 @@ def test_columns_of_a_row_major_matrix(pool: fakes.Pool) -> None:
     assert moved.equals(pa.RecordBatch.from_arrays([pa.array(column) for column in matrix.T], ["a", "b", "c"]))
 
 
+@pytest.mark.parametrize(("rows", "columns"), [(8_300, 100), (12_000, 64), (180_000, 3)])
+def test_rows_with_nulls(rows: int, columns: int) -> None:
+    """More tiles than blocks: in strips of columns, in whole rows, and in rows that are no vectors."""
+    nulls = np.arange(rows) % 7 == 3
+    values = np.arange(rows, dtype="float32")
+    arrays = [pa.array(values + index, mask=nulls if index % 3 else None) for index in range(columns)]
+    batch = pa.record_batch(arrays, [f"c{index}" for index in range(columns)])
+    made = ad.to_tensor(ad.from_arrow(batch).to_device("cuda:0"), nulls=-1)
+    np.testing.assert_array_equal(np.from_dlpack(made.to_device("cpu")), np.from_dlpack(ad.to_tensor(batch, nulls=-1)))
+
+
+def test_bits() -> None:
+    """More than two vectors of 16 bytes for each thread, from the middle of a byte on."""
+    bools = pa.array(np.arange(3 * 32 * THREADS + 5) % 5 == 1)[3:]
+    made = ad.to_tensor(ad.from_arrow(bools).to_device("cuda:0"))
+    np.testing.assert_array_equal(np.from_dlpack(made.to_device("cpu")), np.from_dlpack(ad.to_tensor(bools)))
+
+
 @pytest.mark.parametrize("validity", [False, True])
 def test_padded_rows(validity: bool) -> None:
     rows = int(1.5 * THREADS)

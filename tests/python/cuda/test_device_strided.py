@@ -82,7 +82,7 @@ def test_elements_of_any_alignment_are_gathered(shift: int, pool: fakes.Pool) ->
 
 @pytest.mark.parametrize("dtype", ["int8", "float64"])
 def test_a_block_of_the_kernel_copies_one_tile_after_the_other(dtype: str, pool: fakes.Pool) -> None:
-    # More tiles of 1,024 elements than the launch has blocks: 40 on each of the four multiprocessors.
+    # More tiles of 1,024 elements than the launch has blocks: 160 on the only multiprocessor.
     view = values((500, 700), dtype).T
     assert back(ad.to_arrow(placed(pool, view))).equals(pa.array(ad.to_arrow(view)))
 

@@ -74,7 +74,8 @@ driver! {
             14 => 512,
             37 => 5120,
             // Multiprocessors, mapped host memory, kernels at once, bus numbers, engines for copies, one address space.
-            16 => 4,
+            // One multiprocessor: launches have as few blocks as they may, and kernels take further steps of the grid.
+            16 => 1,
             19 | 31 | 41 => 1,
             33 => device + 1,
             34 | 50 => 0,
