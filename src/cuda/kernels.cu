@@ -30,7 +30,8 @@ __device__ void prefetch(const void* from) { asm volatile("prefetch.L1 [%0];" : 
 #define TILE_BYTES 18432
 // The elements of a column that a thread casts at once.
 #define LANES 4
-// The loads that a thread of pack_rows and unpack_bits has under way at once: more take registers of which other blocks have more use.
+// How many parts of rows a thread of pack_rows asks for before it needs the first, and vectors a thread of unpack_bits. More take registers,
+// and leave room for fewer blocks on a multiprocessor.
 #define ROUNDS 2
 // The most words that one launch of store_table stores.
 #define TABLE_WORDS 480

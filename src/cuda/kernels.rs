@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 
 /// The words of a launch's parameter: `TABLE_WORDS` in kernels.cu.
 const TABLE_WORDS: usize = 480;
-/// The groups that a thread of unpack_bits has under way at once: `ROUNDS` in kernels.cu.
+/// The vectors that a thread of unpack_bits writes in one step: `ROUNDS` in kernels.cu.
 const ROUNDS: u64 = 2;
 /// What a store writes at once.
 const VECTOR: u64 = 16;

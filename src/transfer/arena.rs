@@ -322,8 +322,8 @@ impl Job<'_> {
     }
 }
 
-/// Returns the copies that bring these pieces: those that lie in one allocation as they will in the arena come together, with the bytes of
-/// padding between them. `ask` returns the addresses of the allocation of a piece, if they are known.
+/// Returns the copies that bring these pieces. Pieces that lie in one allocation, at the same distances as in the arena, come in one copy,
+/// with the padding between them. `ask` returns the addresses of the allocation of a piece, if they are known.
 ///
 /// # Errors
 /// Those of `ask`.

@@ -24,7 +24,8 @@ pub(super) struct Moving {
 }
 
 impl Moving {
-    /// Moves the bytes of `next` too, if they lie behind these as far apart as they will, with no more than padding between them.
+    /// Extends these bytes to the end of `next`, if it is as far behind them as in the result, and less than 64 bytes lie between. Returns
+    /// whether it did.
     pub(super) fn joins(&mut self, next: &Self) -> bool {
         let apart = next.at.checked_sub(self.at);
         let is_parallel = apart.is_some() && apart == next.address.checked_sub(self.address);
@@ -364,6 +365,16 @@ mod tests {
         assert_eq!(joined((1000, 0, 65), (1064, 64, 8)), None);
         assert_eq!(joined((1064, 64, 8), (1000, 0, 64)), None);
         assert_eq!(joined((1000, 64, 8), (936, 128, 8)), None);
+    }
+
+    #[test]
+    fn a_thread_has_two_loads_at_least() {
+        let workers = |asked: usize, blocks: usize, stream: Stream| {
+            workers(Some(asked), &loads(&[moving(4096, 0, blocks * PinnedBlock::BYTES)], &[]), stream)
+        };
+        let found: Vec<_> = [0, 1, 2, 3, 4, 9, 100].map(|blocks| workers(8, blocks, Stream::LEGACY)).into();
+        assert_eq!(found, [1, 1, 1, 1, 2, 4, 8]);
+        assert_eq!((workers(3, 100, Stream::LEGACY), workers(8, 100, Stream::PER_THREAD)), (3, 1));
     }
 
     #[test]

@@ -74,7 +74,7 @@ driver! {
             14 => 512,
             37 => 5120,
             // Multiprocessors, mapped host memory, kernels at once, bus numbers, engines for copies, one address space.
-            // One multiprocessor: launches have as few blocks as they may, and kernels take further steps of the grid.
+            // One multiprocessor: a launch has few blocks, so that tests of some size make each take several steps.
             16 => 1,
             19 | 31 | 41 => 1,
             33 => device + 1,
