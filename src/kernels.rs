@@ -211,7 +211,7 @@ fn start(
         unsafe { current.set_memory(misfits, 0xff, numbers.len(), stream) }?;
     }
     tables.make_bitmaps(current, scratch, stream)?;
-    let itemsize = shape.dtype.itemsize() as u64;
+    let (to, itemsize) = (ColumnType::of(shape.dtype).unwrap_or(ColumnType::Same), shape.dtype.itemsize() as u64);
     let mut row = 0_u64;
     for (chunk, place) in chunks.iter().zip(&tables.chunks) {
         let rows = chunk.first().map_or(0, |source| source.elements) as u64;
@@ -226,7 +226,8 @@ fn start(
             count: chunk.len() as u64,
             rows,
             first_row: row,
-            cast_to: is_cast.then(|| ColumnType::of(shape.dtype).unwrap_or(ColumnType::Same)),
+            cast_to: is_cast.then_some(to),
+            is_frequent: chunk.iter().all(|source| source.is_frequent_as(to, itemsize)),
             is_filled: chunk.iter().any(KernelSource::fills),
             itemsize,
             out: before.ok_or_else(|| Error::internal("an output beyond the address space"))?,

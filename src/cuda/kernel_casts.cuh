@@ -190,7 +190,25 @@ __device__ Number decimal(u64 low, u64 high, i32 scale, u32 to) {
         low = ~low + 1;
     }
     if ((low | high) == 0) return {0, INTEGER, true};
-    u32 power = scale < 0 ? -scale : scale, limbs[LIMBS];
+    u32 power = scale < 0 ? -scale : scale;
+    if (high == 0 && low >> 53 == 0 && power <= 22) {
+        // Both are doubles, so one operation gives the nearest double to the number, and another one what it rounded off.
+        double whole = (double)low, tens = 1;
+#pragma unroll 1
+        for (u32 place = power; place > 0; place--) tens *= 10;
+        double near = scale < 0 ? whole * tens : whole / tens;
+        double rest = scale < 0 ? fused(whole, tens, -near) : fused(-near, tens, whole);
+        u64 word = same_bits<u64>(near);
+        // As below: inexact ones on the way to shorter floats are cut off, and their last bit is set.
+        if (is_float && to != FLOAT64 && rest != 0) word = (word - (rest < 0)) | 1;
+        if (is_float) return {(u64)is_below_0 << 63 | word, DOUBLE, true};
+        // 2^53: from there on doubles are whole, and may be what a fraction was rounded to.
+        if (scale > 0 || near < 9007199254740992.0) {
+            u64 integer = (u64)near;
+            return {is_below_0 ? ~integer + 1 : integer, is_below_0 ? INTEGER : UNSIGNED, rest == 0 && (double)integer == near};
+        }
+    }
+    u32 limbs[LIMBS];
     // Below a fraction's 64 bits: so many that its quotient has as many. A limb has 1024 / 107 digits.
     u32 shift = is_float && scale > 0 ? 3 + power * 107 / 1024 : 0;
     u32 count = shift + 5 + (scale < 0 ? power * 107 / 1024 + 1 : 0);
@@ -256,73 +274,70 @@ __device__ __noinline__ Number decimal_at(u32 from, i32 scale, u32 to, u64 at, u
     return decimal(low, high, scale, to);
 }
 
-// Turns what is stored to numbers on their way to another type, in the slots of the lanes in `live`; not for decimals. Four carriers: a
-// case for every pair of types would be ten times the code. Returns `live`, shifted to the LANES bits of the carrier.
-__device__ u32 carry(u32 from, u32 live) {
+// Which type a number has on its way from what is stored, decimals excepted.
+__device__ Carrier carrier_of(u32 from) {
+    switch (from) {
+        case UINT64: return UNSIGNED;
+        case FLOAT16: case BFLOAT16: case FLOAT32: return SINGLE;
+        case FLOAT64: return DOUBLE;
+        default: return INTEGER;
+    }
+}
+
+// What is stored as a number of its carrier.
+__device__ u64 carry(u32 from, u64 word) {
     u32 unused = 64 - 8 * stored_bytes(from);
     switch (from) {
-#define CARRY(dtypes, expression) \
-        dtypes: \
-            _Pragma("unroll 1") for (u32 lane = 0; lane < LANES; lane++) { \
-                u64 word = slot(lane); \
-                if (live >> lane & 1) slot(lane) = (expression); \
-            } \
-            break;
-        CARRY(case BOOL, word != 0)
-        CARRY(case INT8: case INT16: case INT32, (u64)((i64)(word << unused) >> unused))
-        CARRY(case FLOAT16, same_bits<u32>(widen(Half{(u16)word})))
-        CARRY(case BFLOAT16, same_bits<u32>(widen(Brain{(u16)word})))
-#undef CARRY
-    }
-    switch (from) {
-        case UINT64: return live << LANES * UNSIGNED;
-        case FLOAT16: case BFLOAT16: case FLOAT32: return live << LANES * SINGLE;
-        case FLOAT64: return live << LANES * DOUBLE;
-        default: return live << LANES * INTEGER;
+        case BOOL: return word != 0;
+        case INT8: case INT16: case INT32: return (u64)((i64)(word << unused) >> unused);
+        case FLOAT16: return same_bits<u32>(widen(Half{(u16)word}));
+        case BFLOAT16: return same_bits<u32>(widen(Brain{(u16)word}));
+        default: return word;
     }
 }
 
-// Writes the numbers of the lanes in `live` in the type D, and returns the lanes in which they are the same, up to rounding in a float.
-template <class D, class Convert> __device__ u32 convert_lanes(u32 live, Convert convert) {
-    u32 fitting = 0;
-#pragma unroll 1
-    for (u32 lane = 0; live >> lane != 0; lane++) {
-        if (!(live >> lane & 1)) continue;
-        D value;
-        fitting |= (u32)convert(slot(lane), &value) << lane;
-        slot(lane) = same_bits<typename Bytes<sizeof(D)>::Word>(value);
-    }
-    return fitting;
+// A word in another type, and whether it is the same number, up to rounding in a float.
+struct Cast {
+    u64 word;
+    bool fits;
+};
+
+template <class D, class S> __device__ Cast cast_integer(S value) {
+    D result;
+    bool fits = convert_integer(value, &result);
+    return {same_bits<typename Bytes<sizeof(D)>::Word>(result), fits};
 }
 
-template <class D> __device__ u32 convert(Carrier carrier, u32 live) {
+template <class D, class F> __device__ Cast cast_float(F value) {
+    D result;
+    bool fits = convert_float(value, &result);
+    return {same_bits<typename Bytes<sizeof(D)>::Word>(result), fits};
+}
+
+template <class D> __device__ Cast cast_number(Carrier carrier, u64 bits) {
     switch (carrier) {
-        case INTEGER:
-            return convert_lanes<D>(live, [](u64 bits, D* out) { return convert_integer((i64)bits, out); });
-        case UNSIGNED:
-            return convert_lanes<D>(live, [](u64 bits, D* out) { return convert_integer(bits, out); });
-        case SINGLE:
-            return convert_lanes<D>(live, [](u64 bits, D* out) { return convert_float(same_bits<float>((u32)bits), out); });
-        default:
-            return convert_lanes<D>(live, [](u64 bits, D* out) { return convert_float(same_bits<double>(bits), out); });
+        case INTEGER: return cast_integer<D>((i64)bits);
+        case UNSIGNED: return cast_integer<D>(bits);
+        case SINGLE: return cast_float<D>(same_bits<float>((u32)bits));
+        default: return cast_float<D>(same_bits<double>(bits));
     }
 }
 
-// The same in the type `to`. Not inlined, as it is large.
-__device__ __noinline__ u32 convert_to(u32 to, Carrier carrier, u32 live) {
+// Four carriers: a case for every pair of types would be ten times the code. Not inlined, as it is large.
+__device__ __noinline__ Cast cast_word(u32 to, Carrier carrier, u64 bits) {
     switch (to) {
-        case BOOL: return convert<Bool>(carrier, live);
-        case INT8: return convert<i8>(carrier, live);
-        case INT16: return convert<i16>(carrier, live);
-        case INT32: return convert<i32>(carrier, live);
-        case INT64: return convert<i64>(carrier, live);
-        case UINT8: return convert<u8>(carrier, live);
-        case UINT16: return convert<u16>(carrier, live);
-        case UINT32: return convert<u32>(carrier, live);
-        case UINT64: return convert<u64>(carrier, live);
-        case FLOAT16: return convert<Half>(carrier, live);
-        case BFLOAT16: return convert<Brain>(carrier, live);
-        case FLOAT32: return convert<float>(carrier, live);
-        default: return convert<double>(carrier, live);
+        case BOOL: return cast_number<Bool>(carrier, bits);
+        case INT8: return cast_number<i8>(carrier, bits);
+        case INT16: return cast_number<i16>(carrier, bits);
+        case INT32: return cast_number<i32>(carrier, bits);
+        case INT64: return cast_number<i64>(carrier, bits);
+        case UINT8: return cast_number<u8>(carrier, bits);
+        case UINT16: return cast_number<u16>(carrier, bits);
+        case UINT32: return cast_number<u32>(carrier, bits);
+        case UINT64: return cast_number<u64>(carrier, bits);
+        case FLOAT16: return cast_number<Half>(carrier, bits);
+        case BFLOAT16: return cast_number<Brain>(carrier, bits);
+        case FLOAT32: return cast_number<float>(carrier, bits);
+        default: return cast_number<double>(carrier, bits);
     }
 }

@@ -20,6 +20,8 @@ template <class T> __device__ T load(const T* from) { return *from; }
 template <class T> __device__ void store(T* to, T value) { *to = value; }
 __device__ void add(u64* to, u64 value) { atomicAdd(to, value); }
 __device__ void lower(u64* to, u64 value) { atomicMin(to, value); }
+// x * y + z, rounded once.
+__device__ double fused(double x, double y, double z) { return fma(x, y, z); }
 // Has memory come nearer that is loaded soon; waits for nothing, and keeps no register for it.
 __device__ void prefetch(const void* from) { asm volatile("prefetch.L1 [%0];" : : "l"(from)); }
 #endif
@@ -35,8 +37,9 @@ __device__ void prefetch(const void* from) { asm volatile("prefetch.L1 [%0];" : 
 #define ROUNDS 2
 // The most words that one launch of store_table stores.
 #define TABLE_WORDS 480
-// Five resident blocks per multiprocessor leave enough registers that no kernel spills.
-#define KERNEL extern "C" __global__ void __launch_bounds__(THREADS, 5)
+// So many resident blocks per multiprocessor leave enough registers that no kernel spills.
+#define KERNEL_OF(blocks) extern "C" __global__ void __launch_bounds__(THREADS, blocks)
+#define KERNEL KERNEL_OF(5)
 #define EACH(index, count) \
     u64 index = blockIdx.x * (u64)blockDim.x + threadIdx.x; index < (count); index += gridDim.x * (u64)blockDim.x
 
@@ -158,6 +161,8 @@ struct Tile {
     u32 is_vectors;
     // Whether nulls of a column are filled.
     u32 is_filled;
+    // Whether each column is written by itself, in tiles of one column.
+    u32 is_column_major;
 };
 
 template <class T> struct alignas(16) Vector {
@@ -276,6 +281,15 @@ __device__ Vector<u32> load_wide(u64 from) {
 
 // ---- Words of 1, 2, 4 or 8 bytes ----
 
+// A case for each size.
+#define EACH_SIZE(size, use) \
+    switch (size) { \
+        case 1: use(u8) break; \
+        case 2: use(u16) break; \
+        case 4: use(u32) break; \
+        default: use(u64) \
+    }
+
 __device__ u64 load_word(u64 from, u32 size) {
     switch (size) {
         case 1: return load((const u8*)from);
@@ -296,8 +310,12 @@ __device__ void store_word(u64 to, u32 size, u64 word) {
 
 // ---- Lanes ----
 
-// A thread casts up to LANES elements of a column at once, so that their loads overlap: its lanes. Each has a word of shared memory, as
-// registers cannot be indexed at run time: for the place of its element, then for the element, then for the element as the output has it.
+// A thread casts up to LANES elements of a column at once, so that their loads overlap: its lanes.
+#define ALL_LANES ((1u << LANES) - 1)
+#define EACH_LANE _Pragma("unroll") for (u32 lane = 0; lane < LANES; lane++)
+
+// In cast_any each has a word of shared memory, as registers cannot be indexed at run time: for the place of its element, then for the
+// element, then for the element as the output has it.
 __shared__ u64 slots[LANES * THREADS];
 
 // Neighbouring threads have neighbouring words.
@@ -339,8 +357,9 @@ __device__ __noinline__ u64 code_of(u64 codes, u32 dtype, u64 row) {
     return dtype < UINT8 ? (u64)((i64)(code << unused) >> unused) : code;
 }
 
-// Returns the run that contains a row. Also validates one run end, that with the row's number, so that the threads together check all.
-__device__ __noinline__ u64 run_of(const Dictionary* dictionary, u64 row) {
+// Returns the run that contains a row, and is not before `low`. Also validates one run end, that with the row's number, so that the threads
+// together check all.
+__device__ __noinline__ u64 run_of(const Dictionary* dictionary, u64 row, u64 low) {
     u64 ends = load(&dictionary->codes);
     u32 dtype = load(&dictionary->code_dtype) & ~RUN_ENDS;
     if (row < load(&dictionary->count)) {
@@ -348,7 +367,12 @@ __device__ __noinline__ u64 run_of(const Dictionary* dictionary, u64 row) {
         if ((i64)code_of(ends, dtype, row) <= before) return DECREASING;
     }
     row += load(&dictionary->first);
-    u64 low = 0, high = load(&dictionary->count);
+    u64 high = load(&dictionary->count);
+    // By steps that double: after the first search the run is near.
+    for (u64 step = 1; low > 0 && low + step < high; step *= 2) {
+        if (code_of(ends, dtype, low + step) > row) high = low + step;
+        else low += step;
+    }
     while (low < high) {
         u64 middle = (low + high) / 2;
         if (code_of(ends, dtype, middle) > row) high = middle;
@@ -363,11 +387,12 @@ struct Found {
     u64 place;
 };
 
-__device__ __noinline__ Found look_up(u64 address, u32 flags, u64 row) {
+// `run` is 0, or a run not behind that of the row.
+__device__ __noinline__ Found look_up(u64 address, u32 flags, u64 row, u64 run) {
     // Members are loaded one by one when needed: a copy of the struct would take registers of every caller.
     const Dictionary* dictionary = (const Dictionary*)address;
     u32 dtype = load(&dictionary->code_dtype);
-    u64 code = dtype & RUN_ENDS ? run_of(dictionary, row) : code_of(load(&dictionary->codes), dtype, row);
+    u64 code = dtype & RUN_ENDS ? run_of(dictionary, row, run) : code_of(load(&dictionary->codes), dtype, row);
     if (dtype & RUN_ENDS && code == DECREASING) return {0, DECREASING};
     if (code >= load(&dictionary->count)) return {load(&dictionary->first), flags & PADDED ? PADDING : OUTSIDE};
     u64 validity = load(&dictionary->validity);
@@ -420,18 +445,20 @@ __device__ void load_lanes(u64 values, u32 bytes, bool is_bits, u32 live) {
     }
 }
 
-// Turns the places of the lanes in `live` to the decimals there, one by one, as numbers on their way to the type `to`. Returns the lanes of
-// each carrier, of those whose number is the stored one.
-__device__ u32 load_decimals(u32 dtype, i32 scale, u32 to, u64 values, u32 live) {
-    u32 carried = 0;
+// Turns what is in the slots of the lanes in `live`, elements or the places of decimals, to the type `to`. Returns the lanes that fit.
+__device__ u32 convert_lanes(u32 from, i32 scale, u32 to, u64 values, u32 live) {
+    u32 fitting = 0;
 #pragma unroll 1
     for (u32 lane = 0; live >> lane != 0; lane++) {
         if (!(live >> lane & 1)) continue;
-        Number number = decimal_at(dtype, scale, to, values, slot(lane));
-        slot(lane) = number.bits;
-        if (number.fits) carried |= 1u << (LANES * number.carrier + lane);
+        Number number;
+        if (from >= DECIMAL32) number = decimal_at(from, scale, to, values, slot(lane));
+        else number = {carry(from, slot(lane)), carrier_of(from), true};
+        Cast cast = cast_word(to, number.carrier, number.bits);
+        slot(lane) = cast.word;
+        fitting |= (u32)(number.fits && cast.fits) << lane;
     }
-    return carried;
+    return fitting;
 }
 
 // The lanes of a column of codes: those that have a value, whose places are in their slots, and those of the others that misfit. The
@@ -444,6 +471,7 @@ struct FoundLanes {
 // Finds the values of the lanes in `live`, of which those in `valid` have a code.
 __device__ FoundLanes find_lanes(const Column* column, u64 row, u32 apart, u32 live, u32 valid) {
     FoundLanes result = {0, 0};
+    u64 run = 0;
 #pragma unroll 1
     for (u32 lane = 0; live >> lane != 0; lane++) {
         // Arrow leaves the codes under nulls undefined.
@@ -451,7 +479,8 @@ __device__ FoundLanes find_lanes(const Column* column, u64 row, u32 apart, u32 l
             slot(lane) = load(column->fill);
             continue;
         }
-        Found found = look_up(load(&column->values), load(&column->dtype), row + lane * apart);
+        Found found = look_up(load(&column->values), load(&column->dtype), row + lane * apart, run);
+        if (found.place < PADDING) run = found.place;
         // Where a null value is no misfit; elsewhere nothing is at this place.
         u64 filled = load(&column->is_filled) ? AT_NULL : PADDING;
         u64 word = found.values;
@@ -467,9 +496,6 @@ __device__ FoundLanes find_lanes(const Column* column, u64 row, u32 apart, u32 l
     return result;
 }
 
-// Whether a column's values are at the places of its elements, and loaded by one instruction each.
-__device__ bool is_plain(u32 dtype) { return !(dtype & (GATHERED | CODES)) && (dtype & DTYPE_BITS) < DECIMAL32; }
-
 // Those of the lanes in `live` whose elements of a column, in rows that are `apart`, are valid.
 __device__ u32 valid_lanes(const Column* column, u64 row, u32 apart, u32 live) {
     u64 validity = load(&column->validity), first = load(&column->validity_bit) + row;
@@ -483,36 +509,13 @@ __device__ u32 valid_lanes(const Column* column, u64 row, u32 apart, u32 live) {
     return valid;
 }
 
-// Has what `valid_lanes` reads come nearer.
-__device__ void prefetch_valid(const Column* column, u64 row, u32 apart, u32 live) {
-    u64 validity = load(&column->validity), first = load(&column->validity_bit) + row;
-    if (validity) {
-#pragma unroll
-        for (u32 lane = 0; lane < LANES; lane++) {
-            if (live >> lane & 1) prefetch((const u8*)validity + ((first + lane * apart) >> 3));
-        }
-    }
-}
-
-// Writes what stands for nulls to the slots of these lanes.
-__device__ void fill_lanes(const Column* column, u32 lanes) {
-    u64 null = load(column->fill);
-#pragma unroll 1
-    for (u32 lane = 0; lane < LANES; lane++) {
-        if (lanes >> lane & 1) slot(lane) = null;
-    }
-}
-
 // Writes elements of a column, in rows that are `apart`, to the slots of the lanes in `live`: cast if the column's dtype asks for it, and
 // the fill value if they are null. Returns the lanes that misfit.
 // Members of the column are loaded one by one: a copy of the struct would take registers.
 __device__ u32 cast_lanes(const Job& job, u32 number, u64 row, u32 apart, u32 live) {
     const Column* column = job.columns + number;
-    u32 valid = live, dtype = load(&column->dtype), from = dtype & DTYPE_BITS;
+    u32 valid = valid_lanes(column, row, apart, live), dtype = load(&column->dtype), from = dtype & DTYPE_BITS;
     u64 values = load(&column->values);
-    // Plain values are there under nulls, too. Their loads do not wait for those of the bitmap.
-    if (is_plain(dtype)) prefetch_valid(column, row, apart, live);
-    else valid = valid_lanes(column, row, apart, live);
     if (dtype & (GATHERED | CODES)) {
         FoundLanes found = find_lanes(column, row, apart, live, valid);
         live = found.live;
@@ -527,34 +530,138 @@ __device__ u32 cast_lanes(const Job& job, u32 number, u64 row, u32 apart, u32 li
             slot(lane) = live >> lane & 1 ? first + lane * apart : null;
         }
     }
-    u32 fitting = from == SAME ? live : 0, carried = 0;
-    if (from >= DECIMAL32) {
-        carried = load_decimals(from, (i8)(dtype >> SCALE_SHIFT), job.to, values, live);
-    } else {
-        load_lanes(values, from == SAME ? job.size : stored_bytes(from), from == BITS, live);
-        if (from != SAME) carried = carry(from, live);
-    }
-#pragma unroll 1
-    for (u32 carrier = 0; carried != 0; carrier++, carried >>= LANES) {
-        u32 lanes = carried & ((1u << LANES) - 1);
-        if (lanes != 0) fitting |= convert_to(job.to, (Carrier)carrier, lanes);
-    }
-    if (is_plain(load(&column->dtype))) {
-        valid = valid_lanes(column, row, apart, live);
-        if (valid != live && load(&column->is_filled)) fill_lanes(column, live & ~valid);
-    }
+    if (from < DECIMAL32) load_lanes(values, from == SAME ? job.size : stored_bytes(from), from == BITS, live);
+    u32 fitting = from == SAME ? live : convert_lanes(from, (i8)(dtype >> SCALE_SHIFT), job.to, values, live);
     return valid & ~fitting;
 }
 
 // Lowers the misfit of a column to the rows of these lanes.
 __device__ void lower_misfits(const Job& job, u32 number, u64 row, u32 apart, u32 misfits) {
 #pragma unroll 1
-    for (u32 lane = 0; misfits >> lane != 0; lane++) {
-        if (misfits >> lane & 1) lower(job.misfits + number, job.first + row + lane * apart);
+    for (u32 lane = 0; misfits >> lane != 0; lane++, row += apart) {
+        if (misfits >> lane & 1) lower(job.misfits + number, job.first + row);
     }
 }
 
+// The lanes whose rows, which are `apart`, are among those that are left.
+__device__ u32 live_lanes(u64 left, u32 apart) {
+    if (left > (LANES - 1) * apart) return ALL_LANES;
+    u32 live = 0;
+    EACH_LANE live |= (u32)(lane * apart < (u32)left) << lane;
+    return live;
+}
+
+// ---- Frequent casts ----
+//
+// Those that most data needs, in registers and without a branch between the lanes, where cast_lanes takes words of shared memory for its many
+// types. The host tells which they are: src/cuda/kernels/frequent.rs.
+
+// Loads a word of 1, 2, 4 or 8 bytes for each lane.
+__device__ void load_together(u64 from, u32 bytes, const u64 (&places)[LANES], u64 (&words)[LANES]) {
+#define LOAD_ALL(Word) EACH_LANE words[lane] = load((const Word*)from + places[lane]);
+    EACH_SIZE(bytes, LOAD_ALL)
+#undef LOAD_ALL
+}
+
+// Returns the lanes that fit.
+template <class Convert> __device__ u32 cast_all(u64 (&words)[LANES], Convert convert) {
+    u32 fitting = 0;
+    EACH_LANE {
+        Cast cast = convert(words[lane]);
+        words[lane] = cast.word;
+        fitting |= (u32)cast.fits << lane;
+    }
+    return fitting;
+}
+
+template <class D> __device__ u32 cast_to_float(u32 from, u64 (&words)[LANES]) {
+    if (from < FLOAT16) return cast_all(words, [](u64 word) { return cast_integer<D>((i64)word); });
+    if (from < FLOAT64) return cast_all(words, [](u64 word) { return cast_float<D>(same_bits<float>((u32)word)); });
+    return cast_all(words, [](u64 word) { return cast_float<D>(same_bits<double>(word)); });
+}
+
+// Casts words as they are stored, and returns the lanes that fit. No u64 is among them.
+__device__ u32 cast_words(u32 from, u32 to, u64 (&words)[LANES]) {
+    u32 unused = 64 - 8 * stored_bytes(from);
+    if (from == BOOL) EACH_LANE words[lane] = words[lane] != 0;
+    else if (from < INT64) EACH_LANE words[lane] = (u64)((i64)(words[lane] << unused) >> unused);
+    else if (from == FLOAT16) EACH_LANE words[lane] = same_bits<u32>(widen(Half{(u16)words[lane]}));
+    else if (from == BFLOAT16) EACH_LANE words[lane] = same_bits<u32>(widen(Brain{(u16)words[lane]}));
+    switch (to) {
+        case INT32: return cast_all(words, [](u64 word) { return cast_integer<i32>((i64)word); });
+        case INT64: return ALL_LANES;
+        case FLOAT16: return cast_all(words, [](u64 word) { return cast_float<Half>(same_bits<float>((u32)word)); });
+        case BFLOAT16: return cast_all(words, [](u64 word) { return cast_float<Brain>(same_bits<float>((u32)word)); });
+        case FLOAT32: return cast_to_float<float>(from, words);
+        default: return cast_to_float<double>(from, words);
+    }
+}
+
+// Casts the elements of a column in the rows of the lanes in `live`, which are `apart`, to words. Returns the lanes that misfit.
+__device__ u32 cast_together(const Job& job, const Column* column, u64 row, u32 apart, u32 live, u64 (&words)[LANES]) {
+    u32 dtype = load(&column->dtype), from = dtype & DTYPE_BITS, outside = 0, nulls = 0;
+    u64 values = load(&column->values), places[LANES], padding = 0;
+    // Lanes that are not live load the first element again.
+    EACH_LANE places[lane] = row + (live >> lane & 1 ? lane * apart : 0);
+    if (dtype & GATHERED) {
+        const Dictionary* dictionary = (const Dictionary*)values;
+        u64 count = load(&dictionary->count);
+        u32 code_dtype = load(&dictionary->code_dtype), bytes = stored_bytes(code_dtype);
+        load_together(load(&dictionary->codes), bytes, places, words);
+        // A negative code is larger than any count.
+        u32 unused = code_dtype < UINT8 ? 64 - 8 * bytes : 0;
+        EACH_LANE {
+            u64 code = (u64)((i64)(words[lane] << unused) >> unused);
+            outside |= (u32)(code >= count) << lane;
+            places[lane] = code < count ? code : 0;
+        }
+        padding = load(&dictionary->first);
+        values = load(&dictionary->values);
+    }
+    if (from == BITS) {
+        u32 first = load(&column->value_bit);
+        EACH_LANE words[lane] = load((const u8*)values + ((first + places[lane]) >> 3));
+        EACH_LANE words[lane] = words[lane] >> ((first + places[lane]) & 7) & 1;
+    } else {
+        load_together(values, from == SAME ? job.size : stored_bytes(from), places, words);
+    }
+    u64 validity = load(&column->validity);
+    if (validity) {
+        u64 first = load(&column->validity_bit) + row;
+        EACH_LANE if (live >> lane & 1) nulls |= (u32)!bit(validity, first + lane * apart) << lane;
+    }
+    u32 misfits = from == SAME ? 0 : ~cast_words(from, job.to, words) & ALL_LANES;
+    if (outside) {
+        misfits = dtype & PADDED ? misfits & ~outside : misfits | outside;
+        EACH_LANE if (outside >> lane & 1) words[lane] = padding;
+    }
+    if (nulls && (dtype & GATHERED || load(&column->is_filled))) {
+        u64 fill = load(column->fill);
+        EACH_LANE if (nulls >> lane & 1) words[lane] = fill;
+    }
+    return misfits & ~nulls & live;
+}
+
 // ---- Column-major ----
+
+// Fills the elements of a vector that are not valid.
+template <class Word> __device__ void fill_vector(Vector<u32>* words, u32 valid, Word fill) {
+    Vector<Word> vector = same_bits<Vector<Word>>(*words);
+#pragma unroll
+    for (u32 lane = 0; lane < Vector<Word>::LENGTH; lane++) {
+        if (!(valid >> lane & 1)) vector.lanes[lane] = fill;
+    }
+    *words = same_bits<Vector<u32>>(vector);
+}
+
+// Of bytes, by words of four.
+__device__ void fill_vector(Vector<u32>* words, u32 valid, u8 fill) {
+#pragma unroll
+    for (u32 lane = 0; lane < 4; lane++) {
+        u32 kept = spread(valid >> 4 * lane) * 0xff;
+        words->lanes[lane] = (words->lanes[lane] & kept) | (fill * 0x01010101u & ~kept);
+    }
+}
 
 // Each thread writes groups of 16 aligned bytes of the output; the first and the last group may be partial.
 template <class Word> __device__ void pack_columns(const Job& job, u64 rows, Word* out, u64 stride) {
@@ -565,50 +672,34 @@ template <class Word> __device__ void pack_columns(const Job& job, u64 rows, Wor
         u32 before = (u64)target % 16 / sizeof(Word);
         for (EACH(group, (rows + before + length - 1) / length)) {
             u64 start = group * length - before;
-            if (start > rows || start + length > rows) {
+            u64 from = column.values + sizeof(Word) * start;
+            if (start > rows || start + length > rows || !is_wide(from, column.values, column.values + sizeof(Word) * rows)) {
 #pragma unroll 1
                 for (u64 row = start > rows ? 0 : start; row < start + length && row < rows; row++) {
                     store(target + row, element<Word>(column, row));
                 }
                 continue;
             }
-            Vector<Word> vector;
-            u64 from = column.values + sizeof(Word) * start;
             u32 all = (1u << length) - 1, valid = all;
             if (column.validity && column.is_filled) valid = bits(column.validity, column.validity_bit + start, length);
-            if (from % 16 == 0) {
-                vector = load((const Vector<Word>*)from);
-            } else {
-#pragma unroll
-                for (u32 lane = 0; lane < length; lane++) vector.lanes[lane] = load_any<Word>(from + sizeof(Word) * lane);
-            }
-            if (valid != all) {
-#pragma unroll
-                for (u32 lane = 0; lane < length; lane++) {
-                    if (!(valid >> lane & 1)) vector.lanes[lane] = fill_of<Word>(column);
-                }
-            }
-            store((Vector<Word>*)(target + start), vector);
+            Vector<u32> words = load_wide(from);
+            if (valid != all) fill_vector(&words, valid, fill_of<Word>(column));
+            store((Vector<u32>*)(target + start), words);
         }
     }
 }
 
-// As pack_columns, with checked casts. Stores single elements, because the arithmetic of the casts takes longer than the stores: those
-// of a thread are a step of the grid apart.
+// As pack_columns, with checked casts. Stores single elements: those of a thread are a block's width apart.
 __device__ void cast_to_columns(const Job& job, u64 rows, u8* out, u64 stride) {
     for (u32 number = blockIdx.y; number < job.count; number += gridDim.y) {
-        // 32 bits, as registers are few: four steps of the largest grid that launch.rs makes, of any device, are far from their end.
-        u32 step = gridDim.x * blockDim.x;
-        for (u64 row = blockIdx.x * blockDim.x + threadIdx.x; row < rows; row += LANES * step) {
-            u32 live = 0;
-#pragma unroll
-            for (u32 lane = 0; lane < LANES; lane++) live |= (u32)(row + lane * step < rows) << lane;
-            lower_misfits(job, number, row, step, cast_lanes(job, number, row, step, live));
-#pragma unroll 1
-            for (u32 lane = 0; lane < LANES && row + lane * step < rows; lane++) {
-                u64 place = number * stride + row + lane * step;
-                store_word((u64)out + place * job.size, job.size, slot(lane));
-            }
+        for (u64 row = blockIdx.x * (u64)(LANES * THREADS) + threadIdx.x; row < rows; row += gridDim.x * (u64)(LANES * THREADS)) {
+            u64 words[LANES], target = (u64)out + (number * stride + row) * job.size;
+            u32 live = live_lanes(rows - row, THREADS);
+            u32 misfits = cast_together(job, job.columns + number, row, THREADS, live, words);
+#define STORE_ALL(Word) EACH_LANE if (live >> lane & 1) store((Word*)target + lane * THREADS, (Word)words[lane]);
+            EACH_SIZE(job.size, STORE_ALL)
+#undef STORE_ALL
+            if (misfits) lower_misfits(job, number, row, THREADS, misfits);
         }
     }
 }
@@ -854,29 +945,54 @@ template <class Word> __device__ void pack_rows(const Job& job, u64 rows, Word* 
     });
 }
 
-// As pack_rows, with checked casts, to elements of 1 to 8 bytes.
-__device__ void cast_to_rows(const Job& job, u64 rows, u8* out, u64 stride, Tile tile) {
-    __shared__ Vector<u32> memory[TILE_BYTES / 16 + 1];
-    u8* shared = (u8*)memory;
-    // The rows of a column that a thread casts are a quarter of a tile apart, and not less than a warp reads.
+// Calls `cast` for the lanes of a column of a tile: with the first row in the tile, the place of the column there, how far the rows are apart,
+// and which there are. The rows of a thread are a quarter of a tile apart, and not less than a warp reads.
+template <class Cast> __device__ void each_lanes(Tile tile, Cast cast) {
     u32 bits = tile.row_bits < 7 ? 5 : tile.row_bits - 2, apart = 1u << bits;
+#pragma unroll 1
+    for (u32 index = threadIdx.x; index < part.width << bits; index += THREADS) {
+        u32 row = index & (apart - 1);
+        if (row < part.height) cast(row, index >> bits, apart, live_lanes(part.height - row, apart));
+    }
+}
+
+// As pack_rows, with checked casts, to elements of 1 to 8 bytes.
+__device__ void cast_to_rows(const Job& job, u64 rows, u8* out, u64 stride, Tile tile, u8* shared) {
     write_tiles(job.count, rows, job.size, out, stride, tile, shared, [&] {
-#pragma unroll 1
-        for (u32 index = threadIdx.x; index < part.width << bits; index += THREADS) {
-            u32 row = index & (apart - 1), place = index >> bits;
-            if (row >= part.height) continue;
-            u32 live = 0;
-#pragma unroll
-            for (u32 lane = 0; lane < LANES; lane++) live |= (u32)(row + lane * apart < part.height) << lane;
-            u32 misfits = cast_lanes(job, part.column + place, part.row + row, apart, live);
-            lower_misfits(job, part.column + place, part.row + row, apart, misfits);
-#pragma unroll 1
-            for (u32 lane = 0; lane < LANES && row + lane * apart < part.height; lane++) {
-                u8* to = shared + ((row + lane * apart) * tile.pitch + place) * job.size;
-                put_word(to, job.size, slot(lane));
-            }
-        }
+        each_lanes(tile, [&](u32 row, u32 place, u32 apart, u32 live) {
+            u64 words[LANES];
+            u32 number = part.column + place;
+            u32 misfits = cast_together(job, job.columns + number, part.row + row, apart, live, words);
+            u8* target = shared + (row * tile.pitch + place) * job.size;
+#define PUT_ALL(Word) EACH_LANE if (live >> lane & 1) ((Word*)target)[lane * apart * tile.pitch] = (Word)words[lane];
+            EACH_SIZE(job.size, PUT_ALL)
+#undef PUT_ALL
+            if (misfits) lower_misfits(job, number, part.row + row, apart, misfits);
+        });
     });
+}
+
+// The same for any column; each column by itself if the output is column-major.
+__device__ void cast_any_to_tiles(const Job& job, u64 rows, u8* out, u64 stride, Tile tile, u8* shared) {
+    u32 end = tile.is_column_major ? job.count : 1, count = tile.is_column_major ? 1 : job.count;
+    u64 on = tile.is_column_major ? stride * job.size : 0;
+    if (tile.is_column_major) stride = 1;
+#pragma unroll 1
+    for (u32 first = blockIdx.y; first < end; first += gridDim.y) {
+        write_tiles(count, rows, job.size, out + first * on, stride, tile, shared, [&] {
+            each_lanes(tile, [&](u32 row, u32 place, u32 apart, u32 live) {
+                u32 number = first + part.column + place;
+                u32 misfits = cast_lanes(job, number, part.row + row, apart, live);
+                if (misfits) lower_misfits(job, number, part.row + row, apart, misfits);
+#pragma unroll 1
+                for (u32 lane = 0; live >> lane != 0; lane++) {
+                    put_word(shared + ((row + lane * apart) * tile.pitch + place) * job.size, job.size, slot(lane));
+                }
+            });
+        });
+        // All threads have left the tiles before the next column has its own.
+        __syncthreads();
+    }
 }
 
 // Packs columns into a column-major matrix, `stride` elements from one column to the next.
@@ -913,7 +1029,16 @@ PACK_ROWS(pack_rows_16, Sixteen)
 KERNEL cast_rows(
     const Column* columns, u32 count, u64 rows, u8* out, u64 stride, Tile tile, u64* misfits, u64 first, u32 to, u32 size
 ) {
-    cast_to_rows(Job{columns, count, to, size, misfits, first}, rows, out, stride, tile);
+    __shared__ Vector<u32> memory[TILE_BYTES / 16 + 1];
+    cast_to_rows(Job{columns, count, to, size, misfits, first}, rows, out, stride, tile, (u8*)memory);
+}
+
+// As cast_rows and cast_columns, for any columns.
+KERNEL_OF(4) cast_any(
+    const Column* columns, u32 count, u64 rows, u8* out, u64 stride, Tile tile, u64* misfits, u64 first, u32 to, u32 size
+) {
+    __shared__ Vector<u32> memory[TILE_BYTES / 16 + 1];
+    cast_any_to_tiles(Job{columns, count, to, size, misfits, first}, rows, out, stride, tile, (u8*)memory);
 }
 
 // ---- Tables, misfits and rows ----
@@ -935,7 +1060,7 @@ KERNEL keep_misfits(const Column* columns, u32 count, u64 rows, u64 first, const
         if (column.dtype & (GATHERED | CODES)) {
             Dictionary dictionary = load((const Dictionary*)from);
             u64 row = place;
-            Found found = look_up(from, column.dtype, row);
+            Found found = look_up(from, column.dtype, row, 0);
             from = found.values;
             place = found.place;
             // Padding never misfits, so `misfits` has no row of it.
@@ -1274,11 +1399,7 @@ KERNEL fill_nulls(u8* bools, const u8* validity, u64 first_bit, u64 count, u32 f
         if (valid == 0xffff) continue;
         Vector<u32>* place = (Vector<u32>*)(bools + start);
         Vector<u32> words = load(place);
-#pragma unroll
-        for (u32 lane = 0; lane < 4; lane++) {
-            u32 kept = spread(valid >> 4 * lane) * 0xff;
-            words.lanes[lane] = (words.lanes[lane] & kept) | (fill * 0x01010101u & ~kept);
-        }
+        fill_vector(&words, valid, (u8)fill);
         store(place, words);
     }
 }

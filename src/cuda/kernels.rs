@@ -210,6 +210,7 @@ macro_rules! parameters {
 }
 
 mod dictionary;
+mod frequent;
 mod packing;
 mod rows;
 mod strided;

@@ -95,6 +95,7 @@ kernels! {
     PackRows8 = "pack_rows_8",
     PackRows16 = "pack_rows_16",
     CastRows = "cast_rows",
+    CastAny = "cast_any",
 }
 
 /// Loads the cubin for the device, which takes a millisecond or two, or the PTX if there is none or the driver refuses it: then the

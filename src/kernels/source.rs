@@ -247,6 +247,15 @@ impl KernelSource {
         self.dictionary.is_some() || self.dtype != ColumnType::Same
     }
 
+    /// Whether the kernels of frequent casts make an output of this type and element size.
+    pub(super) fn is_frequent_as(&self, to: ColumnType, itemsize: u64) -> bool {
+        match &self.dictionary {
+            Some(dictionary) if dictionary.are_codes => false,
+            Some(dictionary) => dictionary.of_codes(self.values.start).is_frequent_as(self.dtype, to, itemsize),
+            None => self.dtype.is_frequent_as(to, itemsize, self.elements().0.bitmap),
+        }
+    }
+
     /// Whether bools become bools.
     pub(super) fn is_bools(&self) -> bool {
         self.dictionary.is_none() && matches!(self.dtype, ColumnType::Bits | ColumnType::Bool)

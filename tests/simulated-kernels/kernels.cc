@@ -126,6 +126,8 @@ void yield(State at) {
 
 void __syncthreads() { yield(AT_BARRIER); }
 
+double fused(double x, double y, double z) { return __builtin_fma(x, y, z); }
+
 int __popc(unsigned word) { return __builtin_popcount(word); }
 
 int __clz(unsigned word) { return word == 0 ? 32 : __builtin_clz(word); }
@@ -246,7 +248,7 @@ struct SimulatedKernel {
 
 extern "C" const SimulatedKernel simulated_kernels[] = {
     SIZES(pack_columns, false), ENTRY(pack_columns_16, false), ENTRY(cast_columns, false), ENTRY(pad_columns_16, false),
-    SIZES(pack_rows, true),     ENTRY(pack_rows_16, true),     ENTRY(cast_rows, true),
+    SIZES(pack_rows, true),     ENTRY(pack_rows_16, true),     ENTRY(cast_rows, true),    ENTRY(cast_any, true),
     ENTRY(fill_nulls, false),   ENTRY(spread_rows, false),  ENTRY(copy_strided, true),
     ENTRY(store_table, false),  ENTRY(keep_misfits, false),  ENTRY(measure_rows, true), ENTRY(place_rows, false),
     ENTRY(unpack_bits, false),  ENTRY(pack_bits, false),       ENTRY(count_nulls, true),

@@ -2,6 +2,8 @@
 
 use std::ffi::c_void;
 
+#[cfg(doc)]
+use super::KernelDictionary;
 use super::{ColumnType, VECTOR, too_large};
 use crate::cuda::context::Current;
 use crate::cuda::driver::DevicePointer;
@@ -15,8 +17,6 @@ const TILE_BYTES: u64 = 18_432;
 const LANES: u64 = 4;
 /// Threads of a block, which write one tile together.
 const THREADS: u64 = 256;
-/// The blocks of a kernel that casts which run at once on a multiprocessor: docs/kernels.md.
-const RESIDENT: u64 = 5;
 
 /// How the elements of several columns are laid out in the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +39,8 @@ pub(crate) struct Packing {
     /// The dtype of the output, if columns are cast or gathered. Of 16 bytes, they are gathered as
     /// padded rows, into column-major order.
     pub(crate) cast_to: Option<ColumnType>,
+    /// Whether the casts of all columns are frequent ones: [`ColumnType::is_frequent_as`], [`KernelDictionary::is_frequent_as`].
+    pub(crate) is_frequent: bool,
     /// Whether nulls of a column are filled.
     pub(crate) is_filled: bool,
     /// Bytes of an element of the output: 1, 2, 4, 8 or 16.
@@ -54,8 +56,9 @@ pub(crate) struct Packing {
 impl Packing {
     /// Returns the kernel for the layout and the size of the elements.
     fn kernel(&self) -> Result<Kernel> {
-        let Self { itemsize, .. } = *self;
+        let Self { itemsize, is_frequent, .. } = *self;
         Ok(match (self.layout, self.cast_to.is_some(), itemsize) {
+            (_, true, 1 | 2 | 4 | 8) if !is_frequent => Kernel::CastAny,
             (MatrixLayout::ColumnMajor { .. }, false, 1) => Kernel::PackColumns1,
             (MatrixLayout::ColumnMajor { .. }, false, 2) => Kernel::PackColumns2,
             (MatrixLayout::ColumnMajor { .. }, false, 4) => Kernel::PackColumns4,
@@ -83,6 +86,7 @@ struct Tile {
     pitch: u32,
     is_vectors: u32,
     is_filled: u32,
+    is_column_major: u32,
 }
 
 impl Tile {
@@ -115,7 +119,13 @@ impl Tile {
         // All values are below the words of a tile.
         let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         let (is_vectors, is_filled) = (u32::from(is_vectors), u32::from(packing.is_filled));
-        Self { row_bits, columns: small(columns), pitch: small(pitch), is_vectors, is_filled }
+        Self { row_bits, columns: small(columns), pitch: small(pitch), is_vectors, is_filled, is_column_major: 0 }
+    }
+
+    /// Cuts each column by itself, as a matrix of one column.
+    fn of_columns(packing: &Packing, multiprocessors: u64) -> Self {
+        let column = Packing { count: 1, ..*packing };
+        Self { is_column_major: 1, ..Self::new(&column, 1, multiprocessors.div_ceil(packing.count.max(1))) }
     }
 
     fn count(self, rows: u64, columns: u64) -> u64 {
@@ -154,31 +164,31 @@ impl Current {
         let kernel = packing.kernel()?;
         let to = packing.cast_to.unwrap_or(ColumnType::Same) as u32;
         let size = u32::try_from(itemsize).map_err(|_| Error::internal("elements of more than 32 bits of bytes"))?;
-        match layout {
-            MatrixLayout::ColumnMajor { .. } => {
+        let multiprocessors = self.device().multiprocessors()?;
+        let (tile, tiles, down) = match (layout, kernel) {
+            (MatrixLayout::RowMajor { .. }, _) => {
+                let tile = Tile::new(packing, stride, multiprocessors);
+                (tile, tile.count(rows, packing.count), 1)
+            }
+            (MatrixLayout::ColumnMajor { .. }, Kernel::CastAny) => {
+                let tile = Tile::of_columns(packing, multiprocessors);
+                (tile, tile.count(rows, 1), packing.count)
+            }
+            (MatrixLayout::ColumnMajor { .. }, _) => {
+                let of_a_thread = if kernel == Kernel::CastColumns { LANES } else { VECTOR / itemsize };
+                let work = (rows.div_ceil(of_a_thread) + 1, packing.count);
                 // The driver reads as many as the kernel has: only casts have the last.
                 let mut parameters = parameters![columns, count, rows, out, stride, misfits, first_row, to, size];
-                let threads = if kernel == Kernel::CastColumns {
-                    // Each thread casts one row until all multiprocessors have work.
-                    let resident = self.device().multiprocessors()? * RESIDENT * THREADS;
-                    rows.div_ceil(LANES).max(rows.min(resident))
-                } else {
-                    rows.div_ceil(VECTOR / itemsize) + 1
-                };
-                let work = (threads, packing.count);
                 // SAFETY: `Launch` invariant; columns, output and misfits are memory of this device, as promised, and
                 // the output was checked above.
-                unsafe { self.launch(kernel, work, &mut parameters, stream) }
+                return unsafe { self.launch(kernel, work, &mut parameters, stream) };
             }
-            MatrixLayout::RowMajor { .. } => {
-                let tile = Tile::new(packing, stride, self.device().multiprocessors()?);
-                let work = tile.count(rows, packing.count).checked_mul(THREADS).ok_or_else(too_large)?;
-                let mut parameters = parameters![columns, count, rows, out, stride, tile, misfits, first_row, to, size];
-                // SAFETY: `Launch` invariant; columns, output and misfits are memory of this device, as promised, and
-                // the output was checked above.
-                unsafe { self.launch(kernel, (work, 1), &mut parameters, stream) }
-            }
-        }
+        };
+        let work = tiles.checked_mul(THREADS).ok_or_else(too_large)?;
+        let mut parameters = parameters![columns, count, rows, out, stride, tile, misfits, first_row, to, size];
+        // SAFETY: `Launch` invariant; columns, output and misfits are memory of this device, as promised, and the output was
+        // checked above.
+        unsafe { self.launch(kernel, (work, down), &mut parameters, stream) }
     }
 
     /// Writes the bytes of each column's first misfit to `values`, 32 bytes each, if its row belongs to this packing.
