@@ -290,15 +290,6 @@ __device__ Vector<u32> load_wide(u64 from) {
         default: use(u64) \
     }
 
-__device__ u64 load_word(u64 from, u32 size) {
-    switch (size) {
-        case 1: return load((const u8*)from);
-        case 2: return load((const u16*)from);
-        case 4: return load((const u32*)from);
-        default: return load((const u64*)from);
-    }
-}
-
 __device__ void store_word(u64 to, u32 size, u64 word) {
     switch (size) {
         case 1: return store((u8*)to, (u8)word);
@@ -409,52 +400,22 @@ template <class Word> __device__ Word element(const Column& column, u64 row) {
 
 // ---- Casts ----
 
-// Turns the places of the lanes in `live` to the words of 1, 2, 4 or 8 bytes there, or to bits of 0 or 1. Loads all at once if they are
-// aligned.
-__device__ void load_lanes(u64 values, u32 bytes, bool is_bits, u32 live) {
-    if (values & (bytes - 1)) {
-#pragma unroll 1
-        for (u32 lane = 0; live >> lane != 0; lane++) {
-            if (!(live >> lane & 1)) continue;
-            slot(lane) = load_integer(values + slot(lane) * bytes, bytes);
-        }
-        return;
-    }
-    u64 words[LANES];
-#pragma unroll
-    for (u32 lane = 0; lane < LANES; lane++) {
-        u64 place = slot(lane);
-        words[lane] = values + (is_bits ? place >> 3 : place * bytes);
-    }
-    // One case for all lanes, so that no branch is between the loads.
-#define LOAD_ALL(Word) \
-    _Pragma("unroll") for (u32 lane = 0; lane < LANES; lane++) { \
-        if (live >> lane & 1) words[lane] = load((const Word*)words[lane]); \
-    }
-    switch (bytes) {
-        case 1: LOAD_ALL(u8) break;
-        case 2: LOAD_ALL(u16) break;
-        case 4: LOAD_ALL(u32) break;
-        default: LOAD_ALL(u64)
-    }
-#undef LOAD_ALL
-#pragma unroll
-    for (u32 lane = 0; lane < LANES; lane++) {
-        u64 word = is_bits ? words[lane] >> (slot(lane) & 7) & 1 : words[lane];
-        if (live >> lane & 1) slot(lane) = word;
-    }
-}
-
-// Turns what is in the slots of the lanes in `live`, elements or the places of decimals, to the type `to`. Returns the lanes that fit.
-__device__ u32 convert_lanes(u32 from, i32 scale, u32 to, u64 values, u32 live) {
-    u32 fitting = 0;
+// Turns the places of the lanes in `live` to the elements there, in the type `to`. Returns the lanes that fit.
+__device__ u32 convert_lanes(u32 dtype, u64 values, u32 to, u32 size, u32 live) {
+    u32 from = dtype & DTYPE_BITS, fitting = 0;
 #pragma unroll 1
     for (u32 lane = 0; live >> lane != 0; lane++) {
         if (!(live >> lane & 1)) continue;
-        Number number;
-        if (from >= DECIMAL32) number = decimal_at(from, scale, to, values, slot(lane));
-        else number = {carry(from, slot(lane)), carrier_of(from), true};
-        Cast cast = cast_word(to, number.carrier, number.bits);
+        u64 place = slot(lane);
+        Number number = {0, carrier_of(from), true};
+        if (from >= DECIMAL32) number = decimal_at(from, (i8)(dtype >> SCALE_SHIFT), to, values, place);
+        else if (from == BITS) number.bits = bit(values, place);
+        else {
+            u32 bytes = from == SAME ? size : stored_bytes(from);
+            number.bits = carry(from, load_integer(values + bytes * place, bytes));
+        }
+        Cast cast = {number.bits, true};
+        if (from != SAME) cast = cast_word(to, number.carrier, number.bits);
         slot(lane) = cast.word;
         fitting |= (u32)(number.fits && cast.fits) << lane;
     }
@@ -514,7 +475,7 @@ __device__ u32 valid_lanes(const Column* column, u64 row, u32 apart, u32 live) {
 // Members of the column are loaded one by one: a copy of the struct would take registers.
 __device__ u32 cast_lanes(const Job& job, u32 number, u64 row, u32 apart, u32 live) {
     const Column* column = job.columns + number;
-    u32 valid = valid_lanes(column, row, apart, live), dtype = load(&column->dtype), from = dtype & DTYPE_BITS;
+    u32 valid = valid_lanes(column, row, apart, live), dtype = load(&column->dtype);
     u64 values = load(&column->values);
     if (dtype & (GATHERED | CODES)) {
         FoundLanes found = find_lanes(column, row, apart, live, valid);
@@ -530,8 +491,7 @@ __device__ u32 cast_lanes(const Job& job, u32 number, u64 row, u32 apart, u32 li
             slot(lane) = live >> lane & 1 ? first + lane * apart : null;
         }
     }
-    if (from < DECIMAL32) load_lanes(values, from == SAME ? job.size : stored_bytes(from), from == BITS, live);
-    u32 fitting = from == SAME ? live : convert_lanes(from, (i8)(dtype >> SCALE_SHIFT), job.to, values, live);
+    u32 fitting = convert_lanes(dtype, values, job.to, job.size, live);
     return valid & ~fitting;
 }
 
@@ -580,6 +540,15 @@ template <class D> __device__ u32 cast_to_float(u32 from, u64 (&words)[LANES]) {
     return cast_all(words, [](u64 word) { return cast_float<D>(same_bits<double>(word)); });
 }
 
+// From integers to those of any size, whose lowest bytes are stored; returns the lanes that fit.
+__device__ u32 fitting_integers(u32 to, const u64 (&words)[LANES]) {
+    u32 unused = 64 - 8 * stored_bytes(to), fitting = 0;
+    bool is_signed = to <= INT64;
+    i64 high = (i64)(~(u64)0 >> 1) >> (is_signed || to == UINT64 ? unused : unused - 1), low = is_signed ? -high - 1 : 0;
+    EACH_LANE fitting |= (u32)((i64)words[lane] >= low && (i64)words[lane] <= high) << lane;
+    return fitting;
+}
+
 // Casts words as they are stored, and returns the lanes that fit. No u64 is among them.
 __device__ u32 cast_words(u32 from, u32 to, u64 (&words)[LANES]) {
     u32 unused = 64 - 8 * stored_bytes(from);
@@ -587,9 +556,8 @@ __device__ u32 cast_words(u32 from, u32 to, u64 (&words)[LANES]) {
     else if (from < INT64) EACH_LANE words[lane] = (u64)((i64)(words[lane] << unused) >> unused);
     else if (from == FLOAT16) EACH_LANE words[lane] = same_bits<u32>(widen(Half{(u16)words[lane]}));
     else if (from == BFLOAT16) EACH_LANE words[lane] = same_bits<u32>(widen(Brain{(u16)words[lane]}));
+    if (to < FLOAT16) return fitting_integers(to, words);
     switch (to) {
-        case INT32: return cast_all(words, [](u64 word) { return cast_integer<i32>((i64)word); });
-        case INT64: return ALL_LANES;
         case FLOAT16: return cast_all(words, [](u64 word) { return cast_float<Half>(same_bits<float>((u32)word)); });
         case BFLOAT16: return cast_all(words, [](u64 word) { return cast_float<Brain>(same_bits<float>((u32)word)); });
         case FLOAT32: return cast_to_float<float>(from, words);
@@ -1146,34 +1114,43 @@ KERNEL measure_rows(const __grid_constant__ Rows rows, u64 count, u64 items, u64
 }
 
 // Writes for each element of the padded rows its index among the `limit` elements of all items, as a code of 32 or 64 bits, all ones for
-// padding. Writes a bool for each to `mask`, true if the element exists and is valid. Each address may be 0.
+// padding. Writes a bool for each to `mask`, true if the element exists and is valid. Each address may be 0. A thread writes LANES elements of
+// a row.
 KERNEL place_rows(
     const __grid_constant__ Rows rows, u64 count, u64 limit, u64 validity, u64 first_bit, u32* narrow, u64* wide, u8* mask
 ) {
-    u64 per_item = rows.per_item, width = rows.length * per_item;
+    u64 per_item = rows.per_item, width = rows.length * per_item, pieces = (width + LANES - 1) / LANES;
     u64 step = gridDim.x * (u64)blockDim.x, index = blockIdx.x * (u64)blockDim.x + threadIdx.x;
-    // Divides once per thread, and steps from element to element by additions.
-    u64 row = index / width, place = index % width, rows_on = step / width, places_on = step % width;
-    for (; index < count; index += step) {
+    // Divides once per thread, and steps from piece to piece by additions.
+    u64 row = index / pieces, piece = index - row * pieces, rows_on = step / pieces, pieces_on = step - rows_on * pieces;
+    for (; row * width < count; row += rows_on) {
         Row own = row_of(rows, row);
         // The host has refused the negative lengths that measure_rows found; only memory that changed since has one.
         if (own.is_null || (i64)own.length < 0) own.length = 0;
         u64 shown = own.length < rows.length ? own.length : rows.length;
         if (rows.flags & CUT_FRONT) own.start += own.length - shown;
-        // The position of the row's first element in the padded row.
-        u64 first = rows.flags & PAD_FRONT ? (rows.length - shown) * per_item : 0;
-        u64 code = ~(u64)0;
-        if (place >= first && place - first < shown * per_item) {
-            code = own.start * per_item + place - first;
-            if (code >= limit) code = ~(u64)0;
+        // The position of the piece's first element behind the row's first one: beyond its end if it is before that.
+        u64 first = piece * LANES - (rows.flags & PAD_FRONT ? (rows.length - shown) * per_item : 0);
+        u64 start = own.start * per_item + first, place = row * width + piece * LANES, left = width - piece * LANES;
+        auto code = [&](u32 lane) { return first + lane < shown * per_item && start + lane < limit ? start + lane : ~(u64)0; };
+        bool is_vector = left >= LANES && (u64)(narrow + place) % 16 == 0;
+        if (narrow && is_vector) {
+            Vector<u32> codes;
+            EACH_LANE codes.lanes[lane] = (u32)code(lane);
+            store((Vector<u32>*)(narrow + place), codes);
+            if (!wide && !mask) left = 0;
         }
-        if (narrow) store(narrow + index, (u32)code);
-        if (wide) store(wide + index, code);
-        if (mask) store(mask + index, (u8)(code != ~(u64)0 && (!validity || bit(validity, first_bit + code))));
-        row += rows_on;
-        place += places_on;
-        if (place >= width) {
-            place -= width;
+#pragma unroll 1
+        for (u32 lane = 0; lane < LANES && lane < left; lane++) {
+            u64 own_code = code(lane);
+            if (narrow && !is_vector) store(narrow + place + lane, (u32)own_code);
+            if (wide) store(wide + place + lane, own_code);
+            bool is_valid = own_code != ~(u64)0 && (!mask || !validity || bit(validity, first_bit + own_code));
+            if (mask) store(mask + place + lane, (u8)is_valid);
+        }
+        piece += pieces_on;
+        if (piece >= pieces) {
+            piece -= pieces;
             row++;
         }
     }
@@ -1210,59 +1187,89 @@ KERNEL spread_rows(const u8* from, u64 rows, u64 width, u8* out, u64 stride) {
     }
 }
 
-// Copies strided words, one two-dimensional tile per block. Neighbouring threads read neighbouring words and write neighbouring words; if
-// `is_across`, the tile is transposed in shared memory for that.
-KERNEL copy_strided(const __grid_constant__ Strided shape, u32 tiles, u64 from, u64 out) {
+// The words of a tile that a thread reads or writes: how many there are across and down, and their bytes and words of shared memory from one to the
+// next. 1 << `bits` are in a row.
+struct Words {
+    u32 bits;
+    u32 width;
+    u32 height;
+    u32 pitch;
+    u32 row_pitch;
+    u64 address;
+    i64 step;
+    i64 row_step;
+};
+
+// Calls `use` for each of them, with its number, whether it is inside, its address, and its place in shared memory.
+template <u32 UNROLLED, class Use> __device__ void each_word(const Words& words, Use use) {
+    u32 x = threadIdx.x & ((1 << words.bits) - 1), y = threadIdx.x >> words.bits;
+    // To the next word, THREADS further on: by additions, as products of 64 bits take several times as long.
+    u32 across = words.bits > 8 ? THREADS : 0, down = THREADS >> words.bits;
+    u64 address = words.address + x * words.step + y * words.row_step;
+    i64 next = across * words.step + down * words.row_step;
+#pragma unroll UNROLLED
+    for (u32 part = 0; part < (1 << STRIDED_BITS) / THREADS; part++) {
+        use(part, x < words.width && y < words.height, address, x * words.pitch + y * words.row_pitch);
+        x += across;
+        y += down;
+        address += next;
+        if (x >> words.bits) {
+            x -= 1 << words.bits;
+            y++;
+            address += words.row_step - (words.step << words.bits);
+        }
+    }
+}
+
+// Copies strided words, one two-dimensional tile per block, by way of shared memory. Neighbouring threads read neighbouring words and write
+// neighbouring words: if `is_across`, the tile is transposed for that.
+KERNEL_OF(6) copy_strided(const __grid_constant__ Strided shape, u32 tiles, u64 from, u64 out) {
     __shared__ u64 tile[STRIDED_WORDS];
     const u32 parts = (1 << STRIDED_BITS) / THREADS;
     u32 bits = shape.bits, row_bits = STRIDED_BITS - bits, pitch = (1 << bits) | 1;
     for (u64 number = blockIdx.x; number < tiles; number += gridDim.x) {
         // 32-bit divisions: 64-bit ones take several times as long.
-        u32 rest = (u32)number;
-        u64 source = from, target = out, columns = 0, rows = 0;
+        u32 rest = (u32)number, columns = 0, rows = 0;
+        u64 source = from, target = out;
 #pragma unroll 1
         for (u32 dimension = 0; dimension < shape.dimensions; dimension++) {
             u32 tile_bits = 0;
             if (dimension == 0) tile_bits = bits;
             if (dimension == 1) tile_bits = row_bits;
-            u32 extent = (u32)((shape.extents[dimension] + (1 << tile_bits) - 1) >> tile_bits);
+            u64 length = shape.extents[dimension];
+            u32 extent = (u32)((length + (1 << tile_bits) - 1) >> tile_bits);
             u32 next = rest / extent;
-            u64 place = (u64)(rest - next * extent) << tile_bits;
-            if (dimension == 0) columns = shape.extents[0] - place;
-            if (dimension == 1) rows = shape.extents[1] - place;
+            u64 place = (u64)(rest - next * extent) << tile_bits, left = length - place;
+            u32 inside = left < (1 << STRIDED_BITS) ? (u32)left : 1 << STRIDED_BITS;
+            if (dimension == 0) columns = inside;
+            if (dimension == 1) rows = inside;
             source += place * shape.steps[dimension];
             target += place * shape.out_steps[dimension];
             rest = next;
         }
         u64 words[parts];
-#pragma unroll
-        for (u32 part = 0; part < parts; part++) {
-            u32 index = part * THREADS + threadIdx.x, x = index & ((1 << bits) - 1), y = index >> bits;
-            words[part] = 0;
-            if (x < columns && y < rows) words[part] = load_word(source + x * shape.steps[0] + y * shape.steps[1], shape.size);
-        }
-        if (shape.is_across) {
-#pragma unroll
-            for (u32 part = 0; part < parts; part++) {
-                u32 index = part * THREADS + threadIdx.x;
-                tile[(index >> bits) * pitch + (index & ((1 << bits) - 1))] = words[part];
-            }
-            __syncthreads();
-        }
-#pragma unroll
-        for (u32 part = 0; part < parts; part++) {
-            u32 index = part * THREADS + threadIdx.x, x = index & ((1 << bits) - 1), y = index >> bits;
-            if (shape.is_across) {
-                x = index >> row_bits;
-                y = index & ((1 << row_bits) - 1);
-                words[part] = tile[y * pitch + x];
-            }
-            if (x < columns && y < rows) {
-                store_word(target + x * shape.out_steps[0] + y * shape.out_steps[1], shape.size, words[part]);
-            }
-        }
+        u32 there = 0;
+        Words read = {bits, columns, rows, 1, pitch, source, shape.steps[0], shape.steps[1]};
+        each_word<parts>(read, [&](u32 part, bool is_inside, u64 address, u32) {
+            words[part] = address;
+            there |= (u32)is_inside << part;
+        });
+        // One case for all words, so that no branch is between the loads.
+#define LOAD_ALL(Word) \
+    _Pragma("unroll") for (u32 part = 0; part < parts; part++) { \
+        if (there >> part & 1) words[part] = load((const Word*)words[part]); \
+    }
+        EACH_SIZE(shape.size, LOAD_ALL)
+#undef LOAD_ALL
+        each_word<parts>(read, [&](u32 part, bool, u64, u32 place) { tile[place] = words[part]; });
+        Words written = {bits, columns, rows, 1, pitch, target, shape.out_steps[0], shape.out_steps[1]};
+        if (shape.is_across) written = {row_bits, rows, columns, pitch, 1, target, shape.out_steps[1], shape.out_steps[0]};
+        __syncthreads();
+        each_word<1>(written, [&](u32, bool is_inside, u64 address, u32 place) {
+            if (is_inside) store_word(address, shape.size, tile[place]);
+        });
         // All threads have read the tile before the next one overwrites it.
-        if (shape.is_across) __syncthreads();
+        __syncthreads();
     }
 }
 

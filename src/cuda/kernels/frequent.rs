@@ -17,7 +17,7 @@ impl ColumnType {
     }
 
     /// Whether elements at an address are cast to an output of this type and element size by the kernels of frequent casts: bools,
-    /// integers and floats to floats, integers to 32 and 64 bits with a sign, and elements of the output's own type.
+    /// integers and floats to longer floats, bools and integers to integers, and elements of the output's own type; not `uint64`.
     pub(crate) fn is_frequent_as(self, to: Self, itemsize: u64, values: DevicePointer) -> bool {
         let is_frequent = match (self, to) {
             (Self::Same, _) => itemsize <= 8,
@@ -25,7 +25,8 @@ impl ColumnType {
             (_, Self::Float32 | Self::Float64) => true,
             (from, Self::Float16 | Self::BFloat16) => from == Self::Float32,
             (Self::Float16 | Self::BFloat16 | Self::Float32 | Self::Float64, _) => false,
-            (_, to) => matches!(to, Self::Int32 | Self::Int64),
+            (from, Self::Bool) => matches!(from, Self::Bits | Self::Bool),
+            _ => true,
         };
         is_frequent && values.is_multiple_of(self.bytes(itemsize))
     }

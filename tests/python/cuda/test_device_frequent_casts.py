@@ -1,5 +1,6 @@
-"""Frequent casts have kernels of their own, which take aligned elements and codes: whichever kernel makes a cast, it gives what the host
-gives."""
+"""Frequent casts have kernels of their own, which take aligned elements and codes: whichever kernel makes a cast, it
+gives what the host gives.
+"""
 
 from __future__ import annotations
 

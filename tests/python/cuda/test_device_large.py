@@ -44,6 +44,19 @@ def test_rows_with_nulls(rows: int, columns: int) -> None:
     np.testing.assert_array_equal(np.from_dlpack(made.to_device("cpu")), np.from_dlpack(ad.to_tensor(batch, nulls=-1)))
 
 
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("name", ["int32", "uint64"])
+def test_casts(name: str, order: str) -> None:
+    """Frequent ones and others, of more rows than the blocks cast in one step."""
+    rows = 4 * THREADS + 1_500
+    values = np.arange(rows).astype(name)
+    arrays = [pa.array(values + index, mask=values % 7 == 3) for index in range(3)]
+    batch = pa.record_batch(arrays, ["a", "b", "c"])
+    made = ad.to_tensor(ad.from_arrow(batch).to_device("cuda:0"), nulls=-1, dtype="float32", order=order)
+    expected = ad.to_tensor(batch, nulls=-1, dtype="float32")
+    np.testing.assert_array_equal(np.from_dlpack(made.to_device("cpu")), np.from_dlpack(expected))
+
+
 def test_bits() -> None:
     """More than two vectors of 16 bytes for each thread, from the middle of a byte on."""
     bools = pa.array(np.arange(3 * 32 * THREADS + 5) % 5 == 1)[3:]
@@ -51,15 +64,17 @@ def test_bits() -> None:
     np.testing.assert_array_equal(np.from_dlpack(made.to_device("cpu")), np.from_dlpack(ad.to_tensor(bools)))
 
 
+@pytest.mark.parametrize("length", [2, 10, 12])
 @pytest.mark.parametrize("validity", [False, True])
-def test_padded_rows(validity: bool) -> None:
+def test_padded_rows(validity: bool, length: int) -> None:
+    """A thread places four elements of a row: as one vector, if rows are whole vectors."""
     rows = int(1.5 * THREADS)
-    lengths = np.arange(rows) % 3
+    lengths = np.arange(rows) % (length + 1)
     offsets = pa.array(np.concatenate([[0], lengths.cumsum()]).astype("int32"))
     items = pa.array(np.arange(lengths.sum(), dtype="int16"), mask=np.arange(lengths.sum()) % 5 == 0)
     data = pa.ListArray.from_arrays(offsets, items)
-    made = ad.to_ragged(DeviceArray(data).give(), pad=(-1, 2), nulls="keep" if validity else 7)
-    expected = ad.to_ragged(data, pad=(-1, 2), nulls="keep" if validity else 7)
+    made = ad.to_ragged(DeviceArray(data).give(), pad=(-1, length), nulls="keep" if validity else 7)
+    expected = ad.to_ragged(data, pad=(-1, length), nulls="keep" if validity else 7)
     for one, other in zip(made, expected, strict=True):
         assert np.array_equal(np.from_dlpack(one.to_device("cpu")), np.from_dlpack(other))
 
