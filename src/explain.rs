@@ -108,8 +108,7 @@ pub(crate) fn explain_tensor(tensor: &Tensor, options: impl Fn(&str) -> Options)
         row.describe(&spec);
         // The column that it becomes has no nulls, and is aligned and nobody else's.
         let chunk = ChunkSize::without_nulls(plan.rows);
-        let copy = if options.copy == CopyMode::Always { CopyMode::IfNeeded } else { options.copy };
-        let of_own = options.clone().copy(copy).writable(false);
+        let of_own = options.clone().copy(options.copy.once()).writable(false);
         let own = if own == Placement::Host || has_kernel(&spec) { own } else { Placement::Views(device) };
         let converted = Plan::new(&spec, &[chunk], &of_own, own)?;
         row.take_column(&gathered);

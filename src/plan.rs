@@ -151,7 +151,7 @@ impl Plan {
             step(Action::Cast { from: spec.element(), to: spec.dtype() });
         }
         // What was decoded is memory of its own already.
-        if spec.decoded().is_none() && (options.copy == CopyMode::Always || options.writable) {
+        if spec.decoded().is_none() && options.copy.asks_for_own(options.writable) {
             step(Action::Private);
         }
         let nulls = chunks.iter().map(|chunk| chunk.nulls).sum::<usize>();

@@ -7,7 +7,7 @@ use crate::arrow::DeviceArray;
 use crate::column::{Runner, plan_to_arrow, run_here, run_step, to_arrow};
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::spec::{Conversion, CopyMode};
+use crate::spec::Conversion;
 use crate::tensor::Tensor;
 
 /// A tensor as a column.
@@ -65,7 +65,7 @@ impl Conversion {
         }
         let natural = tensor.dtype().if_complex();
         // A copy that is asked for is made of the column, once.
-        let copy = if self.copy == CopyMode::Always { CopyMode::IfNeeded } else { self.copy };
+        let copy = self.copy.once();
         if tensor.is_aligned() && tensor.is_row_major() {
             return Ok(TensorColumn { array: to_arrow(&tensor, None, copy)?, natural, is_own });
         }

@@ -9,7 +9,7 @@ use crate::arrow::{Chunks, DeviceArray};
 use crate::column::{Bits, run_here, validity_bits};
 use crate::error::{Error, Result};
 use crate::ragged::Ragged;
-use crate::spec::{Conversion, CopyMode, Pad};
+use crate::spec::{Conversion, Pad};
 use crate::tensor::Tensor;
 
 impl Conversion {
@@ -89,7 +89,7 @@ impl Conversion {
     pub fn validity_bits<'a>(&self, data: impl TryInto<Chunks<'a>, Error: Into<Error>>) -> Result<Option<Bits>> {
         let chunks = Chunks::of(data)?;
         self.refuse_columns(chunks.field())?;
-        if self.copy == CopyMode::Always || self.writable {
+        if self.copy.asks_for_own(self.writable) {
             let error = Error::argument("a validity bitmap is a view, and a copy is asked for");
             return Err(error.remedy_is("allow views, or ask for validity as bools"));
         }

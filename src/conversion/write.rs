@@ -137,7 +137,7 @@ impl Conversion {
     /// The conversion of what is written to memory that is there, which is nobody else's: no other copy is made for that.
     fn writing(&self) -> Cow<'_, Self> {
         let mut conversion = Cow::Borrowed(self);
-        if self.copy == CopyMode::Always || self.writable {
+        if self.copy.asks_for_own(self.writable) {
             conversion.to_mut().take_as_own();
         }
         conversion

@@ -6,7 +6,7 @@ use smallvec::smallvec;
 use crate::arrow::DeviceArray;
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::spec::{CopyMode, Options};
+use crate::spec::Options;
 use crate::tensor::{Tensor, TensorParts};
 
 /// The view that a column of plain numbers is, one of a batch or an array of its own: what spec and plan, which has no
@@ -22,7 +22,7 @@ pub(crate) fn plain_view(
     column: Option<usize>,
     options: &Options,
 ) -> Result<Option<Tensor>> {
-    let as_they_are = options.copy != CopyMode::Always && !options.writable && options.keep_numbers_of(field);
+    let as_they_are = !options.copy.asks_for_own(options.writable) && options.keep_numbers_of(field);
     let Some(dtype) = DType::of_arrow(field.data_type()).filter(|_| as_they_are) else { return Ok(None) };
     let Some((start, rows)) = chunk.plain_values(column, dtype.itemsize()) else { return Ok(None) };
     let Ok(length) = i64::try_from(rows) else { return Ok(None) };

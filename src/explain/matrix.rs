@@ -28,7 +28,7 @@ pub(super) fn explain_planned_matrix(device: Device, planned: &PlannedMatrix<'_>
 
 /// Explains a matrix of any data of its type.
 pub(super) fn matrix_of_type(spec: &MatrixSpec, options: &MatrixOptions) -> Report {
-    let is_own = options.is_written || options.writable || options.copy == CopyMode::Always;
+    let is_own = options.is_written || options.copy.asks_for_own(options.writable);
     let (mut rows, mut whole) = described(spec, Device::CPU);
     for (row, (_, column)) in rows.iter_mut().zip(spec.columns()) {
         row.set_column_possible(column);
@@ -80,7 +80,7 @@ impl ReportRow {
 
 /// What may have to be done to make a matrix; what is done to its columns stands in their rows.
 fn possible_steps(spec: &MatrixSpec, options: &MatrixOptions) -> Vec<PossibleStep> {
-    let is_private = options.writable || options.copy == CopyMode::Always;
+    let is_private = options.copy.asks_for_own(options.writable);
     let columns = || spec.columns().iter().flat_map(|(_, column)| column.possible_steps_in_matrix(&Options::default()));
     let changes = options.is_written || is_private || columns().any(|step| step.only_if.is_none());
     let mut steps: Vec<PossibleStep> = Vec::new();

@@ -139,7 +139,7 @@ pub(crate) fn explain_ragged_to_arrow_on(
 ) -> Result<Report> {
     let own = rows.offsets().device();
     let is_copied = device.is_some_and(|device| is_surely_copied(own, device));
-    let left = if is_copied && copy == CopyMode::Always { CopyMode::IfNeeded } else { copy };
+    let left = if is_copied { copy.once() } else { copy };
     let report = explain_ragged_to_arrow(rows, requested, left)?;
     let Some(device) = device else { return Ok(report) };
     // Bools of a validity become bits.

@@ -139,7 +139,7 @@ impl Report {
     ) -> Result<Self> {
         let ((device, copy), own) = (destination, tensor.device());
         let Some(device) = device else { return explain(tensor, copy) };
-        let left = if is_surely_copied(own, device) && copy == CopyMode::Always { CopyMode::IfNeeded } else { copy };
+        let left = if is_surely_copied(own, device) { copy.once() } else { copy };
         if !device.is_cpu() || own.is_cpu() {
             return Ok(explain(tensor, left)?.arrow_to(device, copy, |index, _| buffers(index)));
         }

@@ -2,7 +2,7 @@
 
 use super::{Action, ChunkSize, Placement, Plan, Step, UnreadChunk};
 use crate::error::{Error, ErrorKind, Remedy, Result};
-use crate::spec::{CopyMode, Element, MatrixOptions, MatrixSpec, MemoryOrder, Nulls, Spec};
+use crate::spec::{Element, MatrixOptions, MatrixSpec, MemoryOrder, Nulls, Spec};
 
 /// What the plan needs to know of a matrix's columns together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Plan {
             MemoryOrder::F => data.is_column_major,
             MemoryOrder::A => data.is_row_major || data.is_column_major,
         };
-        let private = options.writable || options.copy == CopyMode::Always;
+        let private = options.copy.asks_for_own(options.writable);
         let bool8 = |(_, column): &(usize, Spec)| column.element() == Element::Bool8;
         if lies && !private {
             if spec.columns().iter().any(bool8) {
@@ -177,7 +177,7 @@ mod tests {
     use arrow_schema::{DataType, Field};
 
     use super::*;
-    use crate::spec::{NullPolicy, Options, Scalar};
+    use crate::spec::{CopyMode, NullPolicy, Options, Scalar};
 
     fn spec(types: &[DataType]) -> MatrixSpec {
         let fields: Vec<_> =

@@ -96,12 +96,7 @@ pub fn tensor_to_series(name: &str, tensor: &Tensor, copy: CopyMode) -> Result<S
     let array = rows_of(tensor, copy).map_err(|error| error.in_column(name))?;
     let field = array.field().as_ref().clone().with_name(name);
     let array = array.relabel(Arc::new(field))?;
-    to_series(array.field(), std::slice::from_ref(&array), once(copy))
-}
-
-/// Returns what the second step of a conversion may copy, whose first one has copied where it must.
-fn once(copy: CopyMode) -> CopyMode {
-    if copy == CopyMode::Always { CopyMode::IfNeeded } else { copy }
+    to_series(array.field(), std::slice::from_ref(&array), copy.once())
 }
 
 /// Returns a tensor as an array whose rows polars can hold: their dimensions in one order.
@@ -136,7 +131,7 @@ fn rows_of(tensor: &Tensor, copy: CopyMode) -> Result<DeviceArray> {
 pub fn matrix_to_frame(matrix: &Tensor, names: &[&str], copy: CopyMode) -> Result<DataFrame> {
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
     let batch = matrix_to_arrow(matrix, &names, &ColumnOptions::default().copy(copy))?;
-    to_frame(batch.field(), std::slice::from_ref(&batch), once(copy))
+    to_frame(batch.field(), std::slice::from_ref(&batch), copy.once())
 }
 
 /// Returns an array as what polars reads.

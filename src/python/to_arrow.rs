@@ -102,8 +102,7 @@ pub(super) fn to_arrow<'py>(
         options.validity = valid(matrix.device())?;
         py.detach(|| matrix_to_arrow(&matrix, &names, &options))?
     } else {
-        let asked = if copy == CopyMode::Always { CopyMode::IfNeeded } else { copy };
-        let tensor = tensor_input::dlpack_to_convert(x, to_host, asked)?;
+        let tensor = tensor_input::dlpack_to_convert(x, to_host, copy.once())?;
         let tensor = tensor.ok_or_else(|| no_tensor(x))?;
         let requested = r#type.map(read_type).transpose()?;
         let copy = destination.copy_before(tensor.device())?;

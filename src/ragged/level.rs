@@ -308,7 +308,7 @@ impl RaggedRows for Level<'_> {
             });
             return self.ints(plan, rows, starts, offsets_view);
         }
-        if rows == 0 && shares_memory(self.options) {
+        if rows == 0 && !self.options.copy.asks_for_own(self.options.writable) {
             return zero(ints_dtype(self.field));
         }
         let mut end = 0;
@@ -373,7 +373,7 @@ pub(super) fn ints_part(
     let dtype = ints_dtype(field);
     let joined = (chunks > 1).then_some(Action::Concatenate { chunks });
     let realigned = (!is_aligned).then_some(Action::Realign { dtype });
-    let private = (!shares_memory(options)).then_some(Action::Private);
+    let private = options.copy.asks_for_own(options.writable).then_some(Action::Private);
     let actions = [joined, realigned].into_iter().chain(own).chain([private]).flatten().filter(|_| chunks > 0);
     Part::new(name, field, (dtype, count), actions, options.copy)
 }
@@ -398,9 +398,4 @@ fn ints_dtype(field: &FieldRef) -> DType {
 /// The error for a null row.
 pub(super) fn null_row(row: usize) -> Error {
     Error::new(ErrorKind::Null, "the row is null").at_row(row).remedy_is(Remedy::KeepRowsOrFill)
-}
-
-/// Whether the caller asked for no memory of its own.
-pub(super) fn shares_memory(options: &Options) -> bool {
-    options.copy != CopyMode::Always && !options.writable
 }

@@ -179,7 +179,7 @@ fn possible_steps(part: &str, level: &Field, spec: &Spec, options: &Options, in_
         "validity" => return vec![certain(Action::UnpackValidity)],
         "offsets" if is_gathered => return vec![certain(Action::GatherViews)],
         "values" => spec.possible_steps(options),
-        _ if options.copy == CopyMode::Always || options.writable => vec![certain(Action::Private)],
+        _ if options.copy.asks_for_own(options.writable) => vec![certain(Action::Private)],
         _ => Vec::new(),
     };
     if part == "values" && is_gathered {

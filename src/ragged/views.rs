@@ -3,7 +3,7 @@
 use arrow_schema::FieldRef;
 
 use super::elements::RaggedPart;
-use super::level::{Convert, RaggedRows, null_row, shares_memory, validity_part};
+use super::level::{Convert, RaggedRows, null_row, validity_part};
 use super::part::Part;
 use crate::alloc::fallible;
 use crate::arrow::ViewChunk;
@@ -76,7 +76,7 @@ impl RaggedRows for ViewRows<'_> {
     }
 
     fn offsets(&self, _: &Plan) -> Result<Tensor> {
-        if self.lengths.is_empty() && shares_memory(self.options) {
+        if self.lengths.is_empty() && !self.options.copy.asks_for_own(self.options.writable) {
             return zero(DType::Int64);
         }
         let mut end = 0;

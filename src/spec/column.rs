@@ -4,6 +4,9 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, FieldRef};
 
+#[cfg(feature = "python")]
+use super::CopyMode;
+use super::NullPolicy;
 use super::list_lengths::{check_length, is_list};
 use super::no_tensor::remedy_of_column;
 use super::nulls::Nulls;
@@ -12,7 +15,6 @@ use super::options::Options;
 use super::possible::Undecided;
 use super::possible::{ABOVE_1, APART, NULLS, PRIVATE, PossibleStep, UNPACKED, casting};
 use super::value::{self, Element, Value, has_codes};
-use super::{CopyMode, NullPolicy};
 use crate::categories::Categories;
 use crate::dtype::DType;
 use crate::error::{Error, Remedy, Result};
@@ -289,7 +291,7 @@ impl Spec {
         if self.is_cast() {
             step(casting(self.element, self.dtype), None);
         }
-        if options.copy == CopyMode::Always || options.writable {
+        if options.copy.asks_for_own(options.writable) {
             match &self.decoded {
                 None => step(PRIVATE.to_owned(), None),
                 // What is decoded is memory of its own already.

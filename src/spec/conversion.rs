@@ -242,9 +242,7 @@ impl Conversion {
 
     /// Makes no other copy of data that was copied for this conversion alone.
     pub(crate) fn take_as_own(&mut self) {
-        if self.copy == CopyMode::Always {
-            self.copy = CopyMode::IfNeeded;
-        }
+        self.copy = self.copy.once();
         self.writable = false;
     }
 

@@ -19,6 +19,19 @@ pub enum CopyMode {
     Always,
 }
 
+impl CopyMode {
+    /// Returns what a step may copy behind one that copies where a copy is asked for: nothing is copied twice for that.
+    pub(crate) fn once(self) -> Self {
+        if self == Self::Always { Self::IfNeeded } else { self }
+    }
+
+    /// Returns whether a result must be memory of its own: a copy is asked for, or memory that is `writable`.
+    #[inline]
+    pub(crate) fn asks_for_own(self, writable: bool) -> bool {
+        self == Self::Always || writable
+    }
+}
+
 /// What the elements of a decimal column are, unless a dtype asks for their value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]

@@ -72,8 +72,7 @@ impl Destination {
     /// As [`Destination::is_copied_from`].
     #[cfg(feature = "python")]
     pub(crate) fn copy_before(&self, own: Device) -> Result<CopyMode> {
-        let is_moved = self.is_copied_from(own)?;
-        Ok(if is_moved && self.copy == CopyMode::Always { CopyMode::IfNeeded } else { self.copy })
+        Ok(if self.is_copied_from(own)? { self.copy.once() } else { self.copy })
     }
 
     /// An array, there.
