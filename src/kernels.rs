@@ -27,7 +27,7 @@ pub(crate) use padded::{Measured, Padded, PaddedRows, Padding, has_padding_kerne
 pub(crate) use pending_casts::Casts;
 pub(crate) use shape::Shape;
 use source::DictionarySource;
-pub(crate) use source::{KernelSource, has_kernel, is_checked, is_gathered};
+pub(crate) use source::{KernelSource, has_kernel, is_gathered};
 use tables::Tables;
 
 use crate::cuda::{ColumnType, Current, DeviceBuffer, MatrixLayout, Packing, PinnedBuffer, Stream};

@@ -186,11 +186,10 @@ impl Plan {
     fn wait_for(&mut self, spec: &Spec, unread: UnreadChunk) {
         let is_copy = self.is_copy();
         let are_looked_up = is_copy && unread.null_values && spec.nulls() != Nulls::Refused;
-        let is_checked = spec.is_cast() && !matches!(spec.element(), Element::Bits | Element::Bool8);
         let waits = [
             (HostWait::Nulls, unread.bitmaps && spec.nulls() == Nulls::Refused),
             (HostWait::Bools, !is_copy && spec.element() == Element::Bool8),
-            (HostWait::Casts, is_copy && is_checked),
+            (HostWait::Casts, is_copy && spec.is_checked_cast()),
             (HostWait::Codes, spec.decoded().is_some() || are_looked_up),
             (HostWait::Dictionaries, spec.has_codes() && unread.dictionary),
         ];

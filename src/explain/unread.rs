@@ -6,7 +6,7 @@ use super::{Report, ReportRow, explain, explain_parts};
 use crate::cuda::is_cuda;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::kernels::{gathers_on, has_kernel, is_checked, is_gathered};
+use crate::kernels::{gathers_on, has_kernel, is_gathered};
 use crate::plan::{Action, HostWait, needs_copy};
 use crate::ragged::{is_rows, plan_ragged_type};
 use crate::spec::{
@@ -111,7 +111,7 @@ impl ReportRow {
                 "nulls are looked for, where they are not counted".to_owned(),
             ),
             (!is_copy && any(&|spec| spec.element() == Element::Bool8), HostWait::Bools.to_string()),
-            (is_copy && any(&is_checked), HostWait::Casts.to_string()),
+            (is_copy && any(&Spec::is_checked_cast), HostWait::Casts.to_string()),
             (
                 any(&|spec| is_gathered(spec) || (!self.view && spec.has_codes() && spec.nulls() != Nulls::Refused)),
                 HostWait::Codes.to_string(),

@@ -239,7 +239,7 @@ impl KernelSource {
             CodeMeaning::Places { .. } => dictionary.validity.is_some() && self.fill.is_none(),
             CodeMeaning::Codes | CodeMeaning::Runs { .. } => true,
         });
-        by_code || may_misfit(self.dtype)
+        by_code || !matches!(self.dtype, ColumnType::Same | ColumnType::Bits | ColumnType::Bool)
     }
 
     /// Whether the kernels for casts are needed.
@@ -323,10 +323,6 @@ pub(super) fn column_type(spec: &Spec) -> Option<ColumnType> {
     Some(dtype)
 }
 
-fn may_misfit(dtype: ColumnType) -> bool {
-    !matches!(dtype, ColumnType::Same | ColumnType::Bits | ColumnType::Bool)
-}
-
 /// Returns whether there are kernels for the elements of a spec, by their type.
 pub(crate) fn has_kernel(spec: &Spec) -> bool {
     (spec.decoded().is_none() || is_gathered(spec)) && column_type(spec).is_some()
@@ -341,11 +337,6 @@ pub(crate) fn is_gathered(spec: &Spec) -> bool {
     };
     // Elements of 16 bytes have no kernel that casts, and these gather.
     are_plain && spec.gathers() && spec.dtype().itemsize() <= 8 && column_type(spec).is_some()
-}
-
-/// Returns whether the host checks what kernels have found of the values of a spec.
-pub(crate) fn is_checked(spec: &Spec) -> bool {
-    column_type(spec).is_some_and(may_misfit)
 }
 
 pub(super) fn bits(start: usize, first_bit: usize) -> DeviceBits {

@@ -21,8 +21,8 @@ use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernels::{
-    Casts, Measured, Padded, PaddedItems, PaddedRows, Padding, decodes_items, has_padding_kernel, is_checked,
-    kept_lengths, measure, pad,
+    Casts, Measured, Padded, PaddedItems, PaddedRows, Padding, decodes_items, has_padding_kernel, kept_lengths,
+    measure, pad,
 };
 use crate::plan::{Action, DICTIONARIES_READ, Placement, Plan, needs_copy};
 use crate::spec::{
@@ -178,7 +178,8 @@ impl DevicePadded {
 
     /// Whether the host may wait for checks of the elements, as far as the type tells.
     fn is_checked(&self) -> bool {
-        is_checked(&self.spec) || (self.spec.nulls() == Nulls::Refused && crate::spec::may_be_null(self.spec.field()))
+        self.spec.is_checked_cast()
+            || (self.spec.nulls() == Nulls::Refused && crate::spec::may_be_null(self.spec.field()))
     }
 
     /// Returns the plan that counts the elements of each row.

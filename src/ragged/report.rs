@@ -13,7 +13,7 @@ use crate::arrow::{DeviceArray, empty_on};
 use crate::cuda::is_cuda;
 use crate::device::Device;
 use crate::error::Result;
-use crate::kernels::{has_kernel, is_checked};
+use crate::kernels::has_kernel;
 use crate::plan::{Action, needs_copy};
 use crate::spec::{
     CopyMode, DICTIONARIES, NULLS, NullPolicy, Options, PRIVATE, Pad, PossibleStep, Spec, Undecided, VariableShape,
@@ -77,7 +77,7 @@ fn parts_on_device(planned: &PlannedRagged, level: &UnreadRows) -> Result<Vec<Pa
         let steps = certain.map(|undecided| undecided.steps.join(", ")).unwrap_or_default();
         let are_values = part.name.ends_with("values");
         let is_converted = if are_values { by_kernel } else { is_cuda(device) && part.name.ends_with("validity") };
-        if are_values && is_converted && certain.is_some() && is_checked(&leaf) {
+        if are_values && is_converted && certain.is_some() && leaf.is_checked_cast() {
             part.waits.push("whether every value fits is read");
         }
         if !steps.is_empty() && !is_converted {

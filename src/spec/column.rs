@@ -254,6 +254,11 @@ impl Spec {
         self.element.is_cast_to(self.dtype)
     }
 
+    /// Returns whether the cast is checked: a value may not fit. Bools fit every dtype.
+    pub(crate) fn is_checked_cast(&self) -> bool {
+        self.is_cast() && !matches!(self.element, Element::Bits | Element::Bool8)
+    }
+
     /// Lists the steps that data of this spec may need, as a column by itself: `explain` of a schema.
     #[must_use]
     pub(crate) fn possible_steps(&self, options: &Options) -> Vec<PossibleStep> {
