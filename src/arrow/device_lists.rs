@@ -1,11 +1,11 @@
-//! Locates offsets, lengths and elements of lists and strings on a device. Reads only the structs.
+//! Locates offsets, lengths and elements of lists and strings on any device. Reads only the structs.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, FieldRef};
 
-use super::check::{children_of, has_validity};
+use super::check::{Buffer, buffers_of, children_of, has_validity};
 use super::foreign::{buffer, child, dictionary};
 use super::import::{DeviceArray, array_ready_at};
 use super::node::ArrayNode;
@@ -13,20 +13,20 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ffi::arrow_device::ArrowArray;
 
-/// Integers in a device buffer, of 32 or 64 bits.
+/// The offsets or the lengths of lists in their buffer, of 32 or 64 bits.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct DeviceInts {
+pub(crate) struct ListInts {
     start: *const u8,
     wide: bool,
     count: usize,
 }
 
-// SAFETY: an address on a device, which nothing here reads; whoever does holds the array, which keeps the memory.
-unsafe impl Send for DeviceInts {}
+// SAFETY: an address, which nothing here reads; whoever does holds the array, which keeps the memory.
+unsafe impl Send for ListInts {}
 // SAFETY: shared references give the address and the count only.
-unsafe impl Sync for DeviceInts {}
+unsafe impl Sync for ListInts {}
 
-impl DeviceInts {
+impl ListInts {
     /// The address of the first one.
     pub(crate) fn start(&self) -> *const u8 {
         self.start
@@ -35,6 +35,11 @@ impl DeviceInts {
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.count
+    }
+
+    /// Whether they have 64 bits.
+    pub(super) fn is_wide(&self) -> bool {
+        self.wide
     }
 
     /// Int32 or int64.
@@ -84,21 +89,20 @@ impl DeviceArray {
     ///
     /// # Errors
     /// When the type is another one.
-    pub(crate) fn device_ints(&self) -> Result<(DeviceInts, Option<DeviceInts>)> {
+    pub(crate) fn list_ints(&self) -> Result<(ListInts, Option<ListInts>)> {
         let view = self.view();
-        let (wide, has_lengths) = match self.field().data_type() {
-            DataType::List(_) | DataType::Utf8 | DataType::Binary => (false, false),
-            DataType::LargeList(_) | DataType::LargeUtf8 | DataType::LargeBinary => (true, false),
-            DataType::ListView(_) => (false, true),
-            DataType::LargeListView(_) => (true, true),
-            other => return Err(Error::internal(format!("an array of {other} has no lists"))),
+        let data_type = self.field().data_type();
+        let (width, has_lengths) = match *buffers_of(data_type) {
+            [Buffer::Validity, Buffer::Offsets(width), ..] => (width, false),
+            [Buffer::Validity, Buffer::Width(width), Buffer::Width(_)] => (width, true),
+            _ => return Err(Error::internal(format!("an array of {data_type} has no lists"))),
         };
         let count = if has_lengths || view.length == 0 { view.length } else { view.length + 1 };
         let ints = |index| {
             let start = buffer(view.array, index).unwrap_or(std::ptr::null());
             // Import checked that all integers fit the address space.
-            let start = start.wrapping_add(view.offset.saturating_mul(if wide { 8 } else { 4 }));
-            DeviceInts { start, wide, count }
+            let start = start.wrapping_add(view.offset.saturating_mul(width));
+            ListInts { start, wide: width == 8, count }
         };
         Ok((ints(1), has_lengths.then(|| ints(2))))
     }

@@ -8,6 +8,7 @@ use arrow_schema::{DataType, Field, FieldRef};
 
 use super::bitmaps::ValidityBits;
 use super::check::{has_validity, view_sizes};
+use super::device_lists::ListInts;
 use super::foreign::{buffer, child};
 use super::import::{DeviceArray, host_array};
 use super::mask::{Mask, clear_bits};
@@ -301,29 +302,17 @@ impl DeviceArray {
     pub(crate) fn lists(&self) -> Result<ListChunk<'_>> {
         self.require_host()?;
         let view = self.view();
-        let (wide, has_lengths) = match self.field().data_type() {
-            DataType::List(_) | DataType::Utf8 | DataType::Binary => (false, false),
-            DataType::LargeList(_) | DataType::LargeUtf8 | DataType::LargeBinary => (true, false),
-            DataType::ListView(_) => (false, true),
-            DataType::LargeListView(_) => (true, true),
-            other => return Err(Error::internal(format!("an array of {other} has no lists"))),
-        };
         let rows = view.length;
-        let count = if has_lengths || rows == 0 { rows } else { rows + 1 };
-        let ints = |index| {
-            let start = buffer(view.array, index).unwrap_or(std::ptr::null());
-            let skipped = view.offset.saturating_mul(if wide { 8 } else { 4 });
-            // SAFETY: import checked the buffer: there are as many integers for `offset + length` slots, or no rows.
-            unsafe { Ints::new(start.wrapping_add(skipped), wide, count) }
-        };
-        let offsets = ints(1);
+        let (offsets, lengths) = self.list_ints()?;
+        // SAFETY: import checked the buffers: there are as many integers for `offset + length` slots, or no rows.
+        let read = |ints: ListInts| unsafe { Ints::new(ints.start(), ints.is_wide(), ints.len()) };
+        let (offsets, lengths) = (read(offsets), lengths.map(read));
         let items = match super::check::children_of(self.field().data_type()).first() {
             Some(item) => self.list_items(&view, item)?,
             None => self.bytes(view.array, &offsets)?,
         };
         // Elements that no row can refer to are no values: offsets of other chunks do not count them.
         let items = if rows == 0 { items.clipped(&(0..0)) } else { items };
-        let lengths = has_lengths.then(|| ints(2));
         // SAFETY: host memory: `require_host`. What the view inherits is of the owner, which `self` holds.
         let valid = unsafe { view.host_mask() }?;
         let chunk = ListChunk { array: self, offsets, lengths, rows, items, valid };

@@ -7,7 +7,7 @@ use smallvec::smallvec;
 
 use super::rounds::{in_rounds, look_for_signals};
 use crate::alloc::HostBuffer;
-use crate::arrow::{BitmapBytes, DeviceArray, DeviceInts, Ints, ListChunk};
+use crate::arrow::{BitmapBytes, DeviceArray, Ints, ListChunk, ListInts};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::spec::signed;
@@ -91,7 +91,7 @@ fn view(rows: &ListChunk<'_>, ints: &Ints<'_>) -> Result<Tensor> {
 ///
 /// # Errors
 /// If their number exceeds 64 bits.
-pub(crate) fn device_ints_view(array: &DeviceArray, ints: DeviceInts) -> Result<Tensor> {
+pub(crate) fn device_ints_view(array: &DeviceArray, ints: ListInts) -> Result<Tensor> {
     // SAFETY: what the walk gives, which import has checked to be there.
     unsafe { buffer_view(array, ints.start(), ints.dtype(), ints.len()) }
 }

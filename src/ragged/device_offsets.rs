@@ -10,7 +10,7 @@ use smallvec::{SmallVec, smallvec};
 use super::elements::{RaggedPart, item_field, unsupported};
 use super::level::{Convert, RaggedRows, UnreadRows, ints_part, null_row, validity_part};
 use super::part::Part;
-use crate::arrow::{DeviceArray, DeviceInts};
+use crate::arrow::{DeviceArray, ListInts};
 use crate::column::{ColumnRef, SharedReads};
 use crate::convert::{ColumnTask, device_ints_view};
 use crate::error::{Error, ErrorKind, Remedy, Result};
@@ -29,8 +29,8 @@ pub(super) struct DeviceLevel<'a> {
     readiness: &'a Readiness,
     /// How many chunks have rows.
     filled: usize,
-    offsets: DeviceInts,
-    lengths: Option<DeviceInts>,
+    offsets: ListInts,
+    lengths: Option<ListInts>,
     has_bitmap: bool,
     /// The elements that the rows span, once the host knows.
     span: OnceLock<Range<usize>>,
@@ -54,7 +54,7 @@ impl<'a> DeviceLevel<'a> {
         if let DataType::Utf8View | DataType::BinaryView = field.data_type() {
             return Err(needs_copy(readiness.device(), &Action::GatherViews.to_string()));
         }
-        let (offsets, lengths) = array.device_ints()?;
+        let (offsets, lengths) = array.list_ints()?;
         let has_bitmap = match array.view().bitmap() {
             // Kernels join those of enclosing structs.
             Err(_) if options.nulls == NullPolicy::Keep => true,
@@ -64,7 +64,7 @@ impl<'a> DeviceLevel<'a> {
         Ok((Self { field, options, array, readiness, filled, offsets, lengths, has_bitmap, span }, item))
     }
 
-    fn part(&self, name: &'static str, ints: &DeviceInts, own: [Option<Action>; 2]) -> Part {
+    fn part(&self, name: &'static str, ints: &ListInts, own: [Option<Action>; 2]) -> Part {
         let is_aligned = ints.bytes().start.is_multiple_of(ints.dtype().alignment());
         let count = self.array.len() + usize::from(self.lengths.is_none());
         let part = ints_part((name, count), self.field, (self.filled.max(1), is_aligned), own, self.options);
@@ -96,7 +96,7 @@ impl<'a> DeviceLevel<'a> {
         }));
         let checked = stream_order::is_check_asked();
         if checked {
-            ranges.extend([offsets].into_iter().chain(lengths).map(DeviceInts::bytes));
+            ranges.extend([offsets].into_iter().chain(lengths).map(ListInts::bytes));
         }
         let host_read = read_to_host(self.readiness, &ranges)?;
         if let Some(bitmap) = &bitmap {
@@ -227,8 +227,8 @@ impl RaggedRows for DeviceLevel<'_> {
 /// # Errors
 /// Names the first such row.
 fn check_rows(
-    offsets: &DeviceInts,
-    lengths: Option<&DeviceInts>,
+    offsets: &ListInts,
+    lengths: Option<&ListInts>,
     items: Option<usize>,
     host_read: &HostRead,
 ) -> Result<()> {
@@ -254,7 +254,7 @@ fn check_rows(
     Ok(())
 }
 
-fn read<'a>(ints: &'a DeviceInts, host_read: &'a HostRead) -> Result<impl Iterator<Item = i64> + 'a> {
+fn read<'a>(ints: &'a ListInts, host_read: &'a HostRead) -> Result<impl Iterator<Item = i64> + 'a> {
     let range = ints.bytes();
     let bytes = if range.is_empty() { &[] } else { host_read.require(range.start, range.len())? };
     Ok(bytes.chunks_exact(ints.dtype().itemsize()).filter_map(|bytes| ints.value(bytes)))

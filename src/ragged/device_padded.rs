@@ -12,7 +12,7 @@ use super::level::null_row;
 use super::pad_rules::{item_spec, longer_row, outside_rows, plan_schema};
 use super::part::Part;
 use crate::alloc::fallible;
-use crate::arrow::{BitRange, DeviceArray, DeviceInts, Leaf};
+use crate::arrow::{BitRange, DeviceArray, Leaf, ListInts};
 use crate::column::{ColumnRef, columns, read_chunks, shared_dictionary};
 use crate::convert::null_item;
 use crate::copy_log::rows_of;
@@ -60,7 +60,7 @@ pub(crate) struct DevicePadded {
 /// A chunk that is not empty.
 struct PaddedChunk {
     array: DeviceArray,
-    ints: (DeviceInts, Option<DeviceInts>),
+    ints: (ListInts, Option<ListInts>),
     rows: PaddedRows,
 }
 
@@ -353,7 +353,7 @@ impl DevicePadded {
 
 impl PaddedChunk {
     fn new(array: &DeviceArray) -> Result<Self> {
-        let (offsets, lengths) = array.device_ints()?;
+        let (offsets, lengths) = array.list_ints()?;
         let validity = array.view().bitmap()?.map(|bitmap| BitRange {
             start: bitmap.start().addr(),
             first_bit: bitmap.first_bit(),
@@ -362,7 +362,7 @@ impl PaddedChunk {
         let rows = PaddedRows {
             count: array.len(),
             offsets: offsets.bytes(),
-            lengths: lengths.as_ref().map(DeviceInts::bytes),
+            lengths: lengths.as_ref().map(ListInts::bytes),
             is_wide: offsets.dtype() == DType::Int64,
             validity,
             items: array.device_items_len()?,
