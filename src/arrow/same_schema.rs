@@ -4,6 +4,7 @@ use arrow_schema::extension::{EXTENSION_TYPE_METADATA_KEY, EXTENSION_TYPE_NAME_K
 use arrow_schema::{DataType, Field, FieldRef, Fields, UnionFields};
 
 use super::check::same_layout;
+use crate::spec::item_of_lists;
 
 /// Returns what a part of a source has, and what the first part has instead; `None` if both have the same columns, which may
 /// differ in nullability, and in what they call the items of lists and the entries of maps.
@@ -103,14 +104,10 @@ fn union_names(fields: &UnionFields) -> Vec<String> {
     fields.iter().map(|(id, field)| format!("{id}: {}", field.name())).collect()
 }
 
-/// Returns the items of a list type.
+/// Returns the items of a list type, of fixed size or not.
 pub(crate) fn list_item(data_type: &DataType) -> Option<&FieldRef> {
     match data_type {
-        DataType::List(item)
-        | DataType::LargeList(item)
-        | DataType::FixedSizeList(item, _)
-        | DataType::ListView(item)
-        | DataType::LargeListView(item) => Some(item),
-        _ => None,
+        DataType::FixedSizeList(item, _) => Some(item),
+        other => item_of_lists(other),
     }
 }

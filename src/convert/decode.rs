@@ -14,7 +14,7 @@ use crate::alloc::fallible;
 use crate::arrow::{DeviceArray, Mask};
 use crate::categories::Categories;
 use crate::error::{Error, Result, catch_panic};
-use crate::spec::Spec;
+use crate::spec::{Spec, is_list};
 
 /// As [`decode_apart`], for callers that copy the result: lists of one length whose items follow each other share the items with the array
 /// if [`Spec::is_of_lists`].
@@ -81,10 +81,7 @@ fn written_out(data: &ArrayData, to: &DataType, categories: Option<&Categories>)
                 _ => repeated_out(values, &Codes(data), to, categories),
             }
         }
-        (
-            DataType::List(_) | DataType::LargeList(_) | DataType::ListView(_) | DataType::LargeListView(_),
-            DataType::FixedSizeList(item, size),
-        ) => {
+        (lists, DataType::FixedSizeList(item, size)) if is_list(lists) => {
             let own = data.child_data().first().ok_or_else(cannot)?;
             let is_decoded = own.data_type() != item.data_type() || categories.is_some();
             let decode = |items: &ArrayData| written_out(items, item.data_type(), categories);
@@ -134,8 +131,7 @@ fn repeated_out(
 fn is_of_lists(data_type: &DataType) -> bool {
     match data_type {
         DataType::Dictionary(_, values) => is_of_lists(values),
-        DataType::List(_) | DataType::LargeList(_) | DataType::ListView(_) | DataType::LargeListView(_) => true,
-        _ => false,
+        other => is_list(other),
     }
 }
 

@@ -8,7 +8,9 @@ use crate::arrow::{DeviceArray, Hidden, Mask};
 use crate::column::{ColumnRef, check_types};
 use crate::convert::{decode, without_hidden};
 use crate::error::{Error, ErrorKind, Remedy, Result};
-use crate::spec::{NullPolicy, Options, Spec, VariableShape, is_text, remedy_of_fixed_lists, remedy_of_items};
+use crate::spec::{
+    NullPolicy, Options, Spec, VariableShape, is_text, item_of_lists, remedy_of_fixed_lists, remedy_of_items,
+};
 
 /// An array, and which of its slots no row of an enclosing list shows.
 #[derive(Clone, Debug)]
@@ -35,13 +37,8 @@ pub(super) fn item_field(field: &FieldRef) -> Option<FieldRef> {
 }
 
 fn item_of(data_type: &DataType) -> Option<Field> {
-    match data_type {
-        DataType::List(item) | DataType::LargeList(item) | DataType::ListView(item) | DataType::LargeListView(item) => {
-            Some(item.as_ref().clone())
-        }
-        text if is_text(text) => Some(Field::new("", DataType::UInt8, false)),
-        _ => None,
-    }
+    let bytes = || is_text(data_type).then(|| Field::new("", DataType::UInt8, false));
+    item_of_lists(data_type).map(|item| item.as_ref().clone()).or_else(bytes)
 }
 
 /// Refuses categories, which ragged and padded rows have no codes of.

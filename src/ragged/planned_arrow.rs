@@ -14,7 +14,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Remedy, Result};
 use crate::ffi::dlpack::DLDeviceType;
 use crate::plan::{Action, Plan, refused_copy};
-use crate::spec::{CopyMode, VariableShape, casting, is_text};
+use crate::spec::{CopyMode, VariableShape, casting, is_text, item_of_lists};
 use crate::tensor::Tensor;
 use crate::transfer::plan_transfer_unasked;
 
@@ -138,13 +138,8 @@ impl Ragged {
         let item = |item: &FieldRef| {
             same_layout(item.data_type(), child.data_type()) && (item.is_nullable() || !child.is_nullable())
         };
-        let field = match kept.map(|field| field.data_type()) {
-            Some(
-                DataType::List(own) | DataType::LargeList(own) | DataType::ListView(own) | DataType::LargeListView(own),
-            ) if item(own) => kept.cloned(),
-            _ => None,
-        };
-        field.unwrap_or_else(|| Arc::new(self.list_field(child)))
+        let field = kept.filter(|field| item_of_lists(field.data_type()).is_some_and(item));
+        field.cloned().unwrap_or_else(|| Arc::new(self.list_field(child)))
     }
 
     /// The field of the array that these rows become.

@@ -7,7 +7,7 @@ use arrow_schema::{DataType, FieldRef};
 #[cfg(feature = "python")]
 use super::CopyMode;
 use super::NullPolicy;
-use super::list_lengths::{check_length, is_list};
+use super::list_lengths::{check_length, is_list, item_of_lists};
 use super::no_tensor::remedy_of_column;
 use super::nulls::Nulls;
 use super::options::Options;
@@ -170,11 +170,10 @@ impl Spec {
     #[must_use]
     pub(crate) fn is_of_lists(&self) -> bool {
         let decoded = self.decoded.as_ref().map(|field| field.data_type());
-        match (self.field.data_type(), decoded) {
-            (
-                DataType::List(own) | DataType::LargeList(own) | DataType::ListView(own) | DataType::LargeListView(own),
-                Some(DataType::FixedSizeList(item, _)),
-            ) => self.categories.is_none() && own.data_type() == item.data_type(),
+        match (item_of_lists(self.field.data_type()), decoded) {
+            (Some(own), Some(DataType::FixedSizeList(item, _))) => {
+                self.categories.is_none() && own.data_type() == item.data_type()
+            }
             _ => false,
         }
     }

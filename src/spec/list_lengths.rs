@@ -1,13 +1,23 @@
 //! Which columns `length=` fits: lists that all have one length.
 
-use arrow_schema::{DataType, Field};
+use arrow_schema::{DataType, Field, FieldRef};
 
 use super::Options;
 use crate::error::{Error, Remedy, Result};
 
+/// Returns the items of lists of any length; `None` for other types.
+pub(crate) fn item_of_lists(data_type: &DataType) -> Option<&FieldRef> {
+    match data_type {
+        DataType::List(item) | DataType::LargeList(item) | DataType::ListView(item) | DataType::LargeListView(item) => {
+            Some(item)
+        }
+        _ => None,
+    }
+}
+
 /// Returns whether rows of a type are lists of any length.
-pub(super) fn is_list(data_type: &DataType) -> bool {
-    matches!(data_type, DataType::List(_) | DataType::LargeList(_) | DataType::ListView(_) | DataType::LargeListView(_))
+pub(crate) fn is_list(data_type: &DataType) -> bool {
+    item_of_lists(data_type).is_some()
 }
 
 fn is_list_below(data_type: &DataType) -> bool {

@@ -41,6 +41,7 @@ pub(crate) use conversion::is_struct;
 pub(crate) use fixed_shape_tensor::FixedShapeTensor;
 pub use group::Group;
 pub(crate) use group::GroupForm;
+pub(crate) use list_lengths::{is_list, item_of_lists};
 pub(crate) use matrix::MatrixOptions;
 pub(crate) use matrix::MatrixSpec;
 pub use matrix::MemoryOrder;

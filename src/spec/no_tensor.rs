@@ -2,7 +2,7 @@
 
 use arrow_schema::{DataType, Field};
 
-use super::list_lengths::is_list;
+use super::list_lengths::{is_list, item_of_lists};
 use super::options::Options;
 use crate::error::{Error, Remedy};
 
@@ -21,12 +21,8 @@ pub(crate) fn is_text(data_type: &DataType) -> bool {
 
 /// Returns whether values of this type are lists of structs, at any depth.
 pub(crate) fn is_of_structs(data_type: &DataType) -> bool {
-    match data_type {
-        DataType::List(item) | DataType::LargeList(item) | DataType::ListView(item) | DataType::LargeListView(item) => {
-            matches!(item.data_type(), DataType::Struct(_)) || is_of_structs(item.data_type())
-        }
-        _ => false,
-    }
+    item_of_lists(data_type)
+        .is_some_and(|item| matches!(item.data_type(), DataType::Struct(_)) || is_of_structs(item.data_type()))
 }
 
 /// Returns the error of a type without a tensor form.
@@ -55,9 +51,7 @@ pub(super) fn remedy_of_column(field: &Field, options: &Options) -> Option<Remed
             (list, false) if is_list(list) => Some(Remedy::DecodeRuns),
             _ => None,
         },
-        DataType::List(item) | DataType::LargeList(item) | DataType::ListView(item) | DataType::LargeListView(item)
-            if options.length.is_some() && is_list(item.data_type()) =>
-        {
+        lists if options.length.is_some() && item_of_lists(lists).is_some_and(|item| is_list(item.data_type())) => {
             Some(Remedy::RaggedOrFixedItems)
         }
         DataType::Struct(_) if !field.name().is_empty() => {

@@ -5,6 +5,7 @@ use std::fmt;
 use arrow_schema::{DataType, Field};
 
 use super::CopyMode;
+use super::list_lengths::item_of_lists;
 use crate::error::{Error, ErrorKind, Remedy, Result};
 
 /// A step that a schema may lead to.
@@ -84,14 +85,9 @@ pub(crate) fn refuse_validity(copy: CopyMode) -> Result<()> {
 pub(crate) fn may_be_null(field: &Field) -> bool {
     field.is_nullable()
         || match field.data_type() {
-            DataType::FixedSizeList(item, _)
-            | DataType::List(item)
-            | DataType::LargeList(item)
-            | DataType::ListView(item)
-            | DataType::LargeListView(item)
-            | DataType::RunEndEncoded(_, item) => may_be_null(item),
+            DataType::FixedSizeList(item, _) | DataType::RunEndEncoded(_, item) => may_be_null(item),
             DataType::Dictionary(_, _) => true,
             DataType::Struct(fields) => fields.iter().any(|field| may_be_null(field)),
-            _ => false,
+            other => item_of_lists(other).is_some_and(|item| may_be_null(item)),
         }
 }
