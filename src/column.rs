@@ -30,6 +30,8 @@ pub(crate) use to_arrow::{
     Bitmap, ColumnNode, column_node, compared_on_host, pack_on_device, placement, plan_to_arrow, require_row_bools,
     require_validity_on, row_validity,
 };
+#[cfg(feature = "python")]
+pub(crate) use to_arrow::{check_row_bools, row_bools};
 pub use validity::Bits;
 pub(crate) use validity::validity_bits;
 pub(crate) use write_into::{check_column_output, check_place, chunks_to_tensor_into, overlap, require_copy};

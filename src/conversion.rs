@@ -12,6 +12,7 @@ mod results;
 mod rows;
 mod run;
 mod streams;
+mod to_arrow;
 mod transfers;
 mod varied;
 mod write;
@@ -26,6 +27,7 @@ pub(crate) use from_tensor::TensorColumn;
 pub use plan::ConversionPlan;
 use planned::ResultForm;
 pub(crate) use run::Run;
+pub use to_arrow::ArrowConversion;
 pub(crate) use varied::VariedGroup;
 
 use crate::arrow::{Chunks, DeviceArray};

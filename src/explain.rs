@@ -15,8 +15,7 @@ pub(crate) use groups::{explain_group, explain_matrix};
 pub(crate) use ragged::{explain_batch, explain_parts, explain_parts_as};
 pub use report::{Report, ReportRow};
 pub(crate) use results::{explain_result, explain_spec};
-#[cfg(feature = "python")]
-pub(crate) use to_arrow::{ArrowTarget, explain_ragged_to_arrow_on};
+pub(crate) use to_arrow::explain_ragged_to_arrow_on;
 pub use to_arrow::{explain_matrix_to_arrow, explain_ragged_to_arrow, explain_to_arrow};
 pub(crate) use unread::explain_stream;
 

@@ -40,7 +40,7 @@
 //! | what data a conversion takes | [`Chunks`]: [`DeviceArray`]s, record batches and arrays of arrow-rs; classes of pyo3-arrow |
 //! | a vector, an owner or raw parts as a tensor, and back | [`Tensor::from_vec`], [`Tensor::from_owner`], [`Tensor::from_raw_parts`], [`Tensor::to_vec`], [`Tensor::as_slice`] |
 //! | views of a tensor | [`Tensor::slice`], [`Tensor::reshape`], [`Tensor::contiguous`] |
-//! | tensor to Arrow | [`to_arrow`], [`to_arrow_as`], [`matrix_to_arrow`]; [`explain_to_arrow`], [`explain_matrix_to_arrow`], [`explain_ragged_to_arrow`] |
+//! | tensor to Arrow | [`ArrowConversion`]; [`to_arrow`], [`to_arrow_as`], [`matrix_to_arrow`]; [`explain_to_arrow`], [`explain_matrix_to_arrow`], [`explain_ragged_to_arrow`] |
 //! | record batches and readers of arrow-rs, and back | [`DeviceArray::from_record_batch`], [`DeviceArray::to_record_batch`], [`DeviceArrayStream::from_reader`], [`DeviceArrayStream::into_reader`] |
 //! | errors of other causes, and of arrow-rs | [`Error::producer`], `From<ArrowError>` and back |
 //! | a stream as training batches | [`loader::Batches`] |
@@ -158,7 +158,7 @@ pub use arrow::{Chunks, DeviceArray, DeviceArrayStream};
 pub use arrow::{Sender, channel};
 pub use categories::Categories;
 pub use column::{Bits, to_arrow, to_arrow_as};
-pub use conversion::{ConversionPlan, Converted, to_tensor};
+pub use conversion::{ArrowConversion, ConversionPlan, Converted, to_tensor};
 pub use convert::{check_request, copy_array, request_field};
 pub use copy_log::{Copied, CopyLog, LogScope};
 #[cfg(feature = "cuda")]

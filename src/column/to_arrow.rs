@@ -6,6 +6,8 @@ use arrow_schema::FieldRef;
 use smallvec::SmallVec;
 
 use super::require_host;
+#[cfg(feature = "python")]
+use super::{chunks_to_tensor_by, run_here};
 use crate::alloc::fallible;
 use crate::arrow::{ArrayNode, DeviceArray, array_ready_at};
 use crate::convert::{self, compact};
@@ -13,11 +15,15 @@ use crate::copy_log::{self, Copied};
 use crate::cuda::is_cuda;
 use crate::device::Device;
 use crate::dtype::DType;
+#[cfg(feature = "python")]
+use crate::error::ErrorKind;
 use crate::error::{Error, Remedy, Result};
 use crate::ffi::dlpack::DLDeviceType;
 use crate::kernels::{self, PackedBits, moved};
 use crate::plan::{Placement, Plan};
 use crate::spec::{CopyMode, Element, TensorField};
+#[cfg(feature = "python")]
+use crate::spec::{Options, Spec};
 use crate::stream_order::Readiness;
 use crate::tensor::{Owner, Tensor};
 use crate::transfer::{Transfer, array_to_device, tensor_to_device};
@@ -395,4 +401,33 @@ pub(crate) fn require_row_bools(valid: &Tensor, rows: usize) -> Result<()> {
         )));
     }
     Ok(())
+}
+
+/// Refuses an array that is no validity of rows, before it is read.
+///
+/// # Errors
+/// When it has no bool for each row.
+#[cfg(feature = "python")]
+pub(crate) fn check_row_bools(field: &FieldRef) -> Result<()> {
+    let spec = Spec::new(field, &Options::default())?;
+    if spec.dtype() == DType::Bool && spec.inner_shape().is_empty() {
+        return Ok(());
+    }
+    Err(Error::argument(format!("validity must be one bool for each row, and is of {}", field.data_type())))
+}
+
+/// Returns an array that [`check_row_bools`] accepted as the validity of rows.
+///
+/// # Errors
+/// When a bool is null itself, or the array cannot be converted.
+#[cfg(feature = "python")]
+pub(crate) fn row_bools(field: &FieldRef, chunks: &[DeviceArray]) -> Result<Tensor> {
+    chunks_to_tensor_by(field, chunks, &Options::default(), &run_here).map_err(|error| match error.kind() {
+        ErrorKind::Null => {
+            let own = Error::new(ErrorKind::Null, "the validity has nulls, the first one here");
+            let own = own.remedy_is(Remedy::BoolOfEachRow);
+            error.row().map_or(own.clone(), |row| own.at_row(row))
+        }
+        _ => error,
+    })
 }

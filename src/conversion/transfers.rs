@@ -52,7 +52,7 @@ impl Conversion {
 
     /// Whether the data comes to the host before it is converted.
     pub(super) fn comes_before(&self, own: Device) -> bool {
-        self.device.is_some_and(Device::is_cpu) && !own.is_cpu()
+        self.destination().comes_before(own)
     }
 
     /// The conversion of data that a step takes to the host, or whose results it takes away. What is copied for that is nobody else's, and

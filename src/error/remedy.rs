@@ -191,6 +191,10 @@ remedies! {
         "ask for the validity of this column alone, or leave it out of the columns",
         "ask for the validity of this column alone, or leave it out with columns=",
     }
+    BoolOfEachRow {
+        "pass a bool for each row, such as NullPolicy::Fill makes of it",
+        "pass a bool for each row, such as validity.fill_null(False)",
+    }
     TellNulls {
         "tell which rows are null with a validity, or set it to a code that there is",
         "tell which rows are null with to_arrow(validity=), or set it to a code that there is",

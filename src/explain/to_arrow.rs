@@ -4,13 +4,8 @@ use arrow_schema::FieldRef;
 
 use super::explain_parts;
 use super::report::{Report, ReportRow};
-#[cfg(feature = "python")]
-use super::transfers::is_surely_copied;
 use crate::column::plan_to_arrow_as;
 use crate::convert::depends_on_values;
-#[cfg(feature = "python")]
-use crate::convert::fixed_bytes;
-#[cfg(feature = "python")]
 use crate::device::Device;
 use crate::error::Result;
 use crate::matrix::{ColumnOptions, plan_columns};
@@ -18,6 +13,7 @@ use crate::plan::Plan;
 use crate::ragged::Ragged;
 use crate::spec::{CopyMode, NULLS};
 use crate::tensor::Tensor;
+use crate::transfer::Destination;
 
 /// What only values decide of a cast to a requested type.
 const LOST: &str = "a value is none of the requested type";
@@ -131,15 +127,12 @@ pub fn explain_ragged_to_arrow(rows: &Ragged, requested: Option<&FieldRef>, copy
 ///
 /// # Errors
 /// As [`explain_ragged_to_arrow`].
-#[cfg(feature = "python")]
 pub(crate) fn explain_ragged_to_arrow_on(
     (device, copy): (Option<Device>, CopyMode),
     rows: &Ragged,
     requested: Option<&FieldRef>,
 ) -> Result<Report> {
-    let own = rows.offsets().device();
-    let is_copied = device.is_some_and(|device| is_surely_copied(own, device));
-    let left = if is_copied { copy.once() } else { copy };
+    let left = Destination::new(device, copy).surely_copy_before(rows.offsets().device());
     let report = explain_ragged_to_arrow(rows, requested, left)?;
     let Some(device) = device else { return Ok(report) };
     // Bools of a validity become bits.
@@ -148,46 +141,6 @@ pub(crate) fn explain_ragged_to_arrow_on(
         false => row.result_bytes(),
     };
     Ok(report.arrow_to(device, copy, |_, row| Some((None, bytes(row)?))))
-}
-
-/// What a tensor becomes as Arrow data: a column, or a batch of a matrix's columns.
-#[cfg(feature = "python")]
-#[derive(Debug)]
-pub(crate) struct ArrowTarget {
-    /// The names of a matrix's columns; `None` for one column.
-    pub(crate) names: Option<Vec<String>>,
-    /// The types, and whether copies are allowed.
-    pub(crate) options: ColumnOptions,
-    /// Whether there is a validity, with a bool for each row.
-    pub(crate) has_validity: bool,
-    /// Where the data is asked for.
-    pub(crate) device: Option<Device>,
-}
-
-#[cfg(feature = "python")]
-impl ArrowTarget {
-    /// Reports how a tensor becomes that, from where it is to where the data is asked for.
-    ///
-    /// # Errors
-    /// As [`explain_to_arrow`] and [`explain_matrix_to_arrow`].
-    pub(crate) fn explain(&self, tensor: &Tensor) -> Result<Report> {
-        let requested = |index: usize| self.options.types.get(index).and_then(Option::as_ref);
-        let explain = |tensor: &Tensor, copy| match &self.names {
-            Some(names) => {
-                let options = ColumnOptions { copy, ..self.options.clone() };
-                explain_matrix_to_arrow(tensor, names, &options, self.has_validity)
-            }
-            None => explain_to_arrow(tensor, requested(0), self.has_validity, copy),
-        };
-        // The bytes of a column's buffers, as far as its type tells.
-        let buffers = |index: usize| {
-            let column = self.names.as_ref().map(|_| tensor.column(index));
-            let form = column.unwrap_or_else(|| Ok(tensor.clone())).and_then(|column| column.arrow_form()).ok()?;
-            let values = fixed_bytes(requested(index).unwrap_or(&form.field).data_type(), form.rows)?;
-            Some((self.has_validity.then(|| form.rows.div_ceil(8)), values))
-        };
-        Report::of_arrow_on((self.device, self.options.copy), tensor, explain, buffers)
-    }
 }
 
 impl ReportRow {

@@ -5,21 +5,18 @@ use std::sync::Arc;
 use arrow_schema::{DataType, FieldRef};
 
 use super::report::{Report, ReportRow};
-#[cfg(feature = "python")]
 use crate::alloc::ALIGNMENT;
 use crate::arrow::DeviceArray;
 use crate::column::{ColumnRef, refuse_counted};
 use crate::device::Device;
-#[cfg(feature = "python")]
 use crate::error::Result;
 use crate::plan::Plan;
 use crate::ragged::is_ragged;
 #[cfg(feature = "python")]
 use crate::spec::NULLS;
 use crate::spec::{CopyMode, Spec};
-#[cfg(feature = "python")]
 use crate::tensor::Tensor;
-use crate::transfer::{bytes_to_host, plan_transfer_unasked};
+use crate::transfer::{Destination, bytes_to_host, plan_transfer_unasked};
 
 const OFFSETS_READ: &str = "the ends of offsets, which tell how many bytes that is, are read";
 
@@ -30,12 +27,6 @@ fn column_of<'a>(array: &'a DeviceArray, spec: &Spec) -> ColumnRef<'a> {
         _ => None,
     };
     position.map_or_else(|| ColumnRef::whole(array), |position| ColumnRef::column(array, position))
-}
-
-/// Whether data is copied on its way to a device, whatever its memory is.
-#[cfg(feature = "python")]
-pub(super) fn is_surely_copied(own: Device, device: Device) -> bool {
-    plan_transfer_unasked(own, device).is_ok_and(|step| Plan::transfer(step, 0).is_copy())
 }
 
 impl ReportRow {
@@ -105,7 +96,6 @@ impl Report {
 
     /// The report of the same array, or batch, which goes to a device: `buffers` gives the bytes of the bitmap and of the values that a row
     /// stands for. All buffers go to one block.
-    #[cfg(feature = "python")]
     pub(super) fn arrow_to(
         mut self,
         device: Device,
@@ -130,7 +120,6 @@ impl Report {
     ///
     /// # Errors
     /// As `explain`.
-    #[cfg(feature = "python")]
     pub(crate) fn of_arrow_on(
         destination: (Option<Device>, CopyMode),
         tensor: &Tensor,
@@ -139,8 +128,9 @@ impl Report {
     ) -> Result<Self> {
         let ((device, copy), own) = (destination, tensor.device());
         let Some(device) = device else { return explain(tensor, copy) };
-        let left = if is_surely_copied(own, device) { copy.once() } else { copy };
-        if !device.is_cpu() || own.is_cpu() {
+        let destination = Destination::new(Some(device), copy);
+        let left = destination.surely_copy_before(own);
+        if !destination.comes_before(own) {
             return Ok(explain(tensor, left)?.arrow_to(device, copy, |index, _| buffers(index)));
         }
         let mut report = explain(&tensor.relabelled(device), left)?;

@@ -1,6 +1,5 @@
 //! The class `Ragged`, and the conversion of lists and strings.
 
-use std::borrow::Cow;
 use std::num::NonZero;
 
 use arrow_schema::FieldRef;
@@ -20,12 +19,12 @@ use super::options::{ElementKeywords, LEGACY, Legacy};
 use super::streamed::is_lost;
 use super::words::Words;
 use super::{Array, Device, device, html, pickle};
+use crate::conversion::ArrowConversion;
 use crate::error::{Counted, Result};
-use crate::explain::explain_ragged_to_arrow_on;
+use crate::explain::Report;
 use crate::ragged::{Ragged as CoreRagged, Values};
 use crate::spec::{Conversion, CopyMode, NullPolicy, Pad, Side};
 use crate::tensor::Tensor as CoreTensor;
-use crate::transfer::Destination;
 
 /// Columns of fewer rows are converted without letting go of the interpreter, which costs more than they do.
 const DETACH_FROM: usize = 1 << 12;
@@ -410,39 +409,28 @@ fn parse_pad(object: &Bound<'_, PyAny>) -> PyResult<Pad> {
 /// `to_arrow` of ragged rows.
 pub(super) fn to_arrow<'py>(
     ragged: &Bound<'py, Ragged>,
-    requested: Option<&Bound<'py, PyAny>>,
-    validity: Option<&Bound<'py, PyAny>>,
-    copy: CopyMode,
-    device: Option<crate::device::Device>,
+    conversion: &ArrowConversion,
+    has_validity: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
+    require_own_validity(has_validity)?;
     let (py, rows) = (ragged.py(), &ragged.get().ragged);
-    let destination = Destination::new(device, copy);
-    let field = requested_of(validity.is_some(), requested)?;
-    let copy = destination.copy_before(rows.offsets().device())?;
-    let array = py.detach(|| match &field {
-        None => rows.to_arrow(copy),
-        Some(field) => rows.to_arrow_as(field, copy),
-    })?;
-    Ok(Bound::new(py, Array::new(py.detach(|| destination.array(&array).map(Cow::into_owned))?))?.into_any())
+    Ok(Bound::new(py, Array::new(py.detach(|| conversion.convert_ragged(rows))?))?.into_any())
 }
 
 /// Reports what [`to_arrow`] would do.
 pub(super) fn explain_to_arrow(
     ragged: &Bound<'_, Ragged>,
-    requested: Option<&Bound<'_, PyAny>>,
+    conversion: &ArrowConversion,
     has_validity: bool,
-    copy: CopyMode,
-    device: Option<crate::device::Device>,
-) -> PyResult<crate::explain::Report> {
-    let field = requested_of(has_validity, requested)?;
-    Ok(explain_ragged_to_arrow_on((device, copy), &ragged.get().ragged, field.as_ref())?)
+) -> PyResult<Report> {
+    require_own_validity(has_validity)?;
+    Ok(conversion.explain_ragged(&ragged.get().ragged)?)
 }
 
-/// The type that is asked for; a validity is refused.
-fn requested_of(has_validity: bool, requested: Option<&Bound<'_, PyAny>>) -> PyResult<Option<FieldRef>> {
-    if has_validity {
-        return Err(PyTypeError::new_err("validity belongs to the Ragged: pass it there"));
+/// Refuses a validity beside that of the rows.
+fn require_own_validity(has_validity: bool) -> PyResult<()> {
+    match has_validity {
+        true => Err(PyTypeError::new_err("validity belongs to the Ragged: pass it there")),
+        false => Ok(()),
     }
-    let wrong = || PyTypeError::new_err("type must be an Arrow type or field, with __arrow_c_schema__");
-    requested.map(|object| input::schema(object)?.ok_or_else(wrong)).transpose()
 }

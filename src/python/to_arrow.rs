@@ -1,6 +1,5 @@
 //! The function `to_arrow`.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 
 use arrow_schema::{DataType, FieldRef};
@@ -10,22 +9,21 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 
 use super::answers::answer;
-use super::arrow_input::{self, Unread};
+use super::arrow_input;
 use super::exchange::memory;
 use super::input::{self, InputChunks};
 use super::options::{copy_mode, key, mapping};
 use super::sources::{Reads, name_of, remedy};
 use super::stream::wrap;
 use super::{Ragged, counts, device, tensor_input};
-use crate::column::{self, check_to_arrow, chunks_to_tensor_by, run_here};
+use crate::column::{check_row_bools, row_bools};
+use crate::conversion::ArrowConversion;
 use crate::device::Device;
-use crate::dtype::DType;
-use crate::error::{Counted, Error, ErrorKind};
-use crate::explain::{self, ArrowTarget};
-use crate::matrix::{ColumnOptions, check_matrix, matrix_to_arrow};
-use crate::spec::{CopyMode, Options, Spec};
+use crate::error::{Counted, Error};
+use crate::explain::Report;
+use crate::matrix::ColumnOptions;
+use crate::spec::CopyMode;
 use crate::tensor::Tensor;
-use crate::transfer::Destination;
 
 /// Converts a tensor or a Ragged to an Arrow array; with names, a matrix to a record batch of its columns.
 ///
@@ -68,54 +66,25 @@ pub(super) fn to_arrow<'py>(
     threads: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let _source = memory::scope(allocator, None)?;
-    let copy = copy_mode(copy);
     let device = device.map(device::extract).transpose()?;
-    let names = names.map(read_names).transpose()?;
-    let threads = threads.map(counts::threads).transpose()?;
+    let mut conversion = conversion_of(r#type, names, copy, device)?;
+    conversion.options.threads = threads.map(counts::threads).transpose()?;
     if let Ok(ragged) = x.cast_exact::<Ragged>() {
-        require_no_names(names.is_some())?;
-        return super::ragged::to_arrow(ragged, r#type, validity, copy, device);
+        return super::ragged::to_arrow(ragged, &conversion, validity.is_some());
     }
-    // The host converts, wherever it is one of the two.
-    let to_host = device.filter(|device| device.is_cpu());
-    // Read last: it may be a stream, which a wrong option must not consume.
-    let destination = Destination::new(device, copy);
-    let valid = |own| -> PyResult<Option<Tensor>> {
-        let Some(validity) = validity else { return Ok(None) };
-        destination.check_stream(own)?;
-        let valid = validity_tensor(validity)?;
-        let host = Destination::new(to_host, CopyMode::IfNeeded);
-        Ok(Some(py.detach(|| host.tensor(valid))?))
-    };
-    let array = if let Some(names) = names {
-        let mut options = ColumnOptions::default().copy(copy);
-        options.threads = threads;
-        if let Some(object) = r#type {
-            (options.types, options.metadata) = read_types(object, &names)?;
-        }
+    let (host, copy) = (conversion.reads_on(), conversion.options.copy);
+    let tensor = match conversion.names {
+        None => tensor_input::dlpack_to_convert(x, host, copy.once())?,
         // Misaligned elements are moved once, with the others.
-        let matrix = tensor_input::dlpack_unmoved(x, to_host, copy)?.ok_or_else(|| no_tensor(x))?;
-        options.copy = destination.copy_before(matrix.device())?;
-        if validity.is_some() {
-            check_matrix(&matrix, &names, &options)?;
-        }
-        options.validity = valid(matrix.device())?;
-        py.detach(|| matrix_to_arrow(&matrix, &names, &options))?
-    } else {
-        let tensor = tensor_input::dlpack_to_convert(x, to_host, copy.once())?;
-        let tensor = tensor.ok_or_else(|| no_tensor(x))?;
-        let requested = r#type.map(read_type).transpose()?;
-        let copy = destination.copy_before(tensor.device())?;
-        if validity.is_some() {
-            check_to_arrow(&tensor, requested.as_ref(), copy)?;
-        }
-        let valid = valid(tensor.device())?;
-        py.detach(|| match requested {
-            None => column::to_arrow(&tensor, valid.as_ref(), copy),
-            Some(requested) => column::to_arrow_as(&tensor, valid.as_ref(), &requested, copy),
-        })?
+        Some(_) => tensor_input::dlpack_unmoved(x, host, copy)?,
     };
-    wrap(py, py.detach(|| destination.array(&array).map(Cow::into_owned))?)
+    let tensor = tensor.map_or_else(|| Err(no_tensor(x)), Ok)?;
+    // Read last: it may be a stream, which a wrong option must not consume.
+    if let Some(validity) = validity {
+        conversion.check_before_validity(&tensor)?;
+        conversion.options.validity = Some(validity_tensor(validity)?);
+    }
+    wrap(py, py.detach(|| conversion.convert(&tensor))?)
 }
 
 /// Reports what [`to_arrow`] would do to a tensor; `has_validity`: with a bool for each row.
@@ -126,30 +95,31 @@ pub(super) fn explain_to_arrow(
     has_validity: bool,
     copy: Option<bool>,
     device: Option<Device>,
-) -> PyResult<explain::Report> {
-    let names = names.map(read_names).transpose()?;
+) -> PyResult<Report> {
+    let conversion = conversion_of(r#type, names, copy, device)?;
     if let Ok(rows) = x.cast_exact::<Ragged>() {
-        require_no_names(names.is_some())?;
-        return super::ragged::explain_to_arrow(rows, r#type, has_validity, copy_mode(copy), device);
+        return super::ragged::explain_to_arrow(rows, &conversion, has_validity);
     }
+    let tensor = tensor_input::dlpack_as_it_is(x, None, CopyMode::IfNeeded)?;
+    let tensor = tensor.map_or_else(|| Err(no_tensor(x)), Ok)?;
+    Ok(conversion.explain(&tensor, has_validity)?)
+}
+
+/// What is asked for; threads and validity come later.
+fn conversion_of(
+    r#type: Option<&Bound<'_, PyAny>>,
+    names: Option<&Bound<'_, PyAny>>,
+    copy: Option<bool>,
+    device: Option<Device>,
+) -> PyResult<ArrowConversion> {
     let mut options = ColumnOptions::default().copy(copy_mode(copy));
+    let names = names.map(read_names).transpose()?;
     match (r#type, &names) {
         (Some(object), Some(names)) => (options.types, options.metadata) = read_types(object, names)?,
         (Some(object), None) => options.types = vec![Some(read_type(object)?)],
         (None, _) => {}
     }
-    let tensor = tensor_input::dlpack_as_it_is(x, None, CopyMode::IfNeeded)?;
-    let tensor = tensor.map_or_else(|| Err(no_tensor(x)), Ok)?;
-    Ok(ArrowTarget { names, options, has_validity, device }.explain(&tensor)?)
-}
-
-/// Refuses names for rows of different lengths.
-fn require_no_names(has_names: bool) -> PyResult<()> {
-    if !has_names {
-        return Ok(());
-    }
-    let error = Error::argument("names are those of a matrix's columns, and rows of different lengths have none");
-    Err(error.remedy_is("leave names out, or pad the rows").into())
+    Ok(ArrowConversion { names, options, device })
 }
 
 /// The error for an object that is no tensor.
@@ -163,21 +133,9 @@ fn no_tensor(x: &Bound<'_, PyAny>) -> PyErr {
 
 /// A validity argument as a bool tensor: a tensor of bools, or a boolean array.
 fn validity_tensor(object: &Bound<'_, PyAny>) -> PyResult<Tensor> {
-    let is_bools = |unread: &Unread<'_>| {
-        let spec = Spec::new(unread.field, &Options::default())?;
-        if spec.dtype() == DType::Bool && spec.inner_shape().is_empty() {
-            return Ok(());
-        }
-        let reason = format!("validity must be one bool for each row, and is of {}", unread.field.data_type());
-        Err(PyErr::from(Error::argument(reason)))
-    };
-    if let Some(input) = arrow_input::arrow_unless(object, &is_bools)? {
+    if let Some(input) = arrow_input::arrow_unless(object, &|unread| Ok(check_row_bools(unread.field)?))? {
         let chunks = InputChunks::of_arrow(object.py(), input)?;
-        let made = chunks_to_tensor_by(chunks.field(), &chunks.arrays, &Options::default(), &run_here);
-        return Ok(made.map_err(|error| match error.kind() {
-            ErrorKind::Null => of_validity(&error),
-            _ => error,
-        })?);
+        return Ok(row_bools(chunks.field(), &chunks.arrays)?);
     }
     input::import_dlpack(object, None, CopyMode::IfNeeded)?.ok_or_else(|| {
         let error = |remedy| {
@@ -186,13 +144,6 @@ fn validity_tensor(object: &Bound<'_, PyAny>) -> PyResult<Tensor> {
         };
         remedy(object, Reads::Arrow).map_or_else(|ended| ended, error)
     })
-}
-
-/// The error for a validity that has nulls itself.
-fn of_validity(error: &Error) -> Error {
-    let own = Error::new(ErrorKind::Null, "the validity has nulls, the first one here")
-        .remedy_is("pass a bool for each row, such as validity.fill_null(False)");
-    error.row().map_or(own.clone(), |row| own.at_row(row))
 }
 
 /// The names of columns: any iterable of them but a str, which is one of letters.

@@ -66,13 +66,22 @@ impl Destination {
         self.device.filter(|device| *device != own).is_some_and(copies)
     }
 
+    /// Whether what is on `own` comes there before it is converted: the host converts if it is one of the two.
+    pub(crate) fn comes_before(&self, own: Device) -> bool {
+        self.device.is_some_and(Device::is_cpu) && !own.is_cpu()
+    }
+
     /// When a copy may be made on `own`, of what goes there: one that is always made is the one on its way.
     ///
     /// # Errors
     /// As [`Destination::is_copied_from`].
-    #[cfg(feature = "python")]
     pub(crate) fn copy_before(&self, own: Device) -> Result<CopyMode> {
         Ok(if self.is_copied_from(own)? { self.copy.once() } else { self.copy })
+    }
+
+    /// As [`Destination::copy_before`], whatever the driver says.
+    pub(crate) fn surely_copy_before(&self, own: Device) -> CopyMode {
+        if self.is_surely_copied_from(own) { self.copy.once() } else { self.copy }
     }
 
     /// An array, there.

@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
+use arrow_array::cast::AsArray;
 use arrow_array::types::{Int8Type, Int32Type};
 use arrow_array::{
-    Array, ArrayRef, DictionaryArray, Float32Array, Int8Array, Int32Array, Int64Array, ListArray, RecordBatch,
-    RunArray, StringArray,
+    Array, ArrayRef, BooleanArray, DictionaryArray, Float32Array, Int8Array, Int32Array, Int64Array, ListArray,
+    RecordBatch, RunArray, StringArray,
 };
-use arrow_dlpack::transfer::{Transfer, array_to_device};
+use arrow_dlpack::transfer::{Transfer, array_to_device, tensor_to_device};
 use arrow_dlpack::{
-    Chunks, Conversion, Converted, CopyLog, CopyMode, DType, Device, DeviceArray, DeviceArrayStream, Error, ErrorKind,
-    Group, NullPolicy, Output, Pad, Ragged, Scalar, Selection, Tensor,
+    ArrowConversion, Chunks, ColumnOptions, Conversion, Converted, CopyLog, CopyMode, DType, Device, DeviceArray,
+    DeviceArrayStream, Error, ErrorKind, Group, NullPolicy, Output, Pad, Ragged, Scalar, Selection, Tensor, to_tensor,
 };
 use arrow_schema::DataType;
 
@@ -292,4 +293,48 @@ fn memory_that_is_there_is_where_it_is() {
     let elsewhere = Conversion::default().device(device("cuda:0"));
     let error = elsewhere.write(batch(), &mut out).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Device);
+}
+
+#[test]
+#[ignore = "needs a CUDA driver: make test-cuda"]
+fn tensors_become_arrow_data_where_it_is_asked_for() {
+    cuda::use_device(0);
+    let names = ["cpu", "cuda:0", "cuda_host:0"];
+    let plain: ArrayRef = Arc::new(Int32Array::from(vec![1, 2, 3]));
+    let valid: ArrayRef = Arc::new(BooleanArray::from(vec![true, false, true]));
+    let with_null = Int32Array::from(vec![Some(1), None, Some(3)]);
+    let lists = ListArray::from_iter_primitive::<Int8Type, _, _>([Some(vec![Some(1)]), Some(vec![Some(2), Some(3)])]);
+    let tensor = |array: &dyn Array, name| {
+        let array = shared(array, &field("", array.data_type().clone()));
+        tensor_to_device(&to_tensor(&array).unwrap(), &Transfer::to(device(name), "a test")).unwrap()
+    };
+    for (from, to) in names.iter().flat_map(|from| names.iter().map(move |to| (*from, *to))) {
+        let target = device(to);
+        for copy in [CopyMode::IfNeeded, CopyMode::Always] {
+            let options = ColumnOptions::default().copy(copy);
+            let conversion = ArrowConversion::default().device(target).options(options.clone());
+            let source = tensor(plain.as_ref(), from);
+            let (report, log) = (conversion.explain(&source, false).unwrap(), CopyLog::new());
+            let array = log.track(|| conversion.convert(&source)).unwrap();
+            let bytes: usize = log.entries().iter().map(|copied| copied.bytes).sum();
+            assert_eq!((array.device(), bytes), (target, report.bytes()), "{from} to {to}: {copy:?}\n{report}");
+            assert_eq!(&there(&array, "cpu").to_arrow().unwrap(), &plain);
+            // The validity goes with the values.
+            let conversion = conversion.options(options.validity(tensor(valid.as_ref(), from)));
+            let array = conversion.convert(&source).unwrap();
+            assert_eq!(array.device(), target);
+            assert_eq!(there(&array, "cpu").to_arrow().unwrap().as_primitive::<Int32Type>(), &with_null);
+            let rows = there(&shared(&lists, &field("", lists.data_type().clone())), from);
+            let rows = Conversion::default().ragged(&rows).unwrap();
+            let refused = conversion.convert_ragged(&rows).unwrap_err();
+            assert_eq!(refused.reason(), "rows of different lengths have a validity of their own");
+            let conversion = ArrowConversion::default().device(target).options(ColumnOptions::default().copy(copy));
+            let array = conversion.convert_ragged(&rows).unwrap();
+            assert_eq!(array.device(), target);
+            assert_eq!(there(&array, "cpu").to_arrow().unwrap().as_list::<i32>(), &lists);
+            let refused = conversion.names(["x"]).convert_ragged(&rows).unwrap_err();
+            assert!(refused.reason().starts_with("names are those of a matrix's columns"));
+        }
+    }
+    cuda::expect_no_races();
 }
