@@ -411,6 +411,11 @@ remedies! {
         "pass Shards in {lanes} lanes, or fewer workers",
         "pass sources= and lanes={lanes}, or fewer workers",
     }
+    TakenState { "pass a state that a loader returned", "pass a dict that state_dict() returned" }
+    ShuffleOfState {
+        "pass the Shuffle and the LoadOptions::shuffle_shards of the loader that the state was taken from",
+        "pass shuffle_buffer= and shuffle_shards= as to the loader that the state was taken from",
+    }
     NotVerified {
         "resume without comparing all rows",
         "pass verify=\"replay\" to resume without comparing",

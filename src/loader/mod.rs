@@ -17,6 +17,8 @@ mod options;
 mod place;
 mod prefetch;
 mod producer;
+#[cfg(feature = "python")]
+mod progress;
 mod read_log;
 mod readers;
 mod row_bytes;
@@ -52,6 +54,8 @@ pub use options::{LoadOptions, Shuffle};
 pub use place::Place;
 use prefetch::{Stop, Taken};
 use producer::{LaneRows, Producer, Resumed, Turns};
+#[cfg(feature = "python")]
+pub(crate) use progress::Progress;
 pub(crate) use read_log::Digest;
 pub(crate) use read_log::ReadLog;
 use readers::Readers;

@@ -91,11 +91,36 @@ impl Hashes {
     }
 }
 
+impl State {
+    /// Refuses to resume under other terms.
+    ///
+    /// # Errors
+    /// As [`Terms::check`]; if no loader has taken the state, or only one of both has a seed.
+    pub(crate) fn check(&self, present: &Terms) -> Result<()> {
+        self.terms.check(present)?;
+        if self.batch_size == 0 {
+            return Err(Error::argument("the state's \"batch_size\" is 0").remedy_is(Remedy::TakenState));
+        }
+        let (state, loader) = match (self.seed.is_some(), present.shuffles()) {
+            (true, false) => ("a seed", "does not shuffle"),
+            (false, true) => ("no seed", "shuffles"),
+            _ => return Ok(()),
+        };
+        let error = Error::argument(format!("the state has {state}, and this loader {loader}"));
+        Err(error.remedy_is(Remedy::ShuffleOfState))
+    }
+}
+
 impl Terms {
     /// Returns the terms of these options, for a source of which nothing is known yet.
     #[must_use]
     pub(crate) fn new(shuffle_buffer: usize, shuffle_shards: bool) -> Self {
         Self { shuffle_buffer, shuffle_shards, source: SourceState::default() }
+    }
+
+    /// Returns whether the order is shuffled, so that it has a seed.
+    pub(crate) fn shuffles(&self) -> bool {
+        self.shuffle_buffer > 0 || self.shuffle_shards
     }
 
     /// Refuses to resume under other terms.

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::progress::Progress;
 use super::sources::Sources;
-use crate::loader::LoadOptions;
+use crate::loader::{LoadOptions, Progress};
 use crate::spec::Conversion;
 
 /// Yields training batches of `batch_size` rows from an Arrow stream, prefetched on a native thread.

@@ -8,9 +8,8 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyType};
 
-use super::progress::Progress;
 use crate::conversion::Converted;
-use crate::loader::{Batch, Batches, Next};
+use crate::loader::{Batch, Batches, Next, Progress};
 use crate::python::errors::of_next;
 use crate::python::exchange::{Access, Arrays};
 use crate::python::options::Legacy;

@@ -7,7 +7,6 @@ mod iterator;
 mod keywords;
 mod opening;
 mod pickled;
-mod progress;
 mod source;
 mod sources;
 mod statistics_of;
@@ -28,7 +27,6 @@ pub use class::Loader;
 pub(super) use exit::{close_all, forget_ended};
 pub use iterator::LoaderIterator;
 use keywords::random_seed;
-use progress::Progress;
 use sources::{FirstShard, Sources};
 
 use super::categories::CategoryKeywords;
@@ -39,9 +37,8 @@ use super::options::{ElementKeywords, Legacy};
 use super::selection::Columns;
 use super::sources::{Known, Projection, name_of};
 use crate::cuda::allocate_from;
-use crate::error::Error;
 use crate::loader::{
-    Batches, Hashes, KnownState, LoadOptions, Place, Sharding, Shuffle, SourceState, Terms, check_device,
+    Batches, Hashes, KnownState, LoadOptions, Place, Progress, Sharding, Shuffle, SourceState, Terms, check_device,
 };
 
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -301,21 +298,7 @@ impl Loader {
             PyTypeError::new_err(format!("the state must be a dict of state_dict(), not {found}"))
         })?;
         let state = keywords::from_dict(state)?;
-        state.terms.check(&self.terms(py)?)?;
-        if state.batch_size == 0 {
-            return Err(Error::argument("the state's \"batch_size\" is 0")
-                .remedy_is("pass a dict that state_dict() returned")
-                .into());
-        }
-        if state.seed.is_some() != (self.shuffle_buffer > 0 || self.shuffle_shards) {
-            let (state, loader) =
-                if state.seed.is_some() { ("a seed", "does not shuffle") } else { ("no seed", "shuffles") };
-            return Err(Error::argument(format!("the state has {state}, and this loader {loader}"))
-                .remedy_is("pass shuffle_buffer= and shuffle_shards= as to the loader that the state was taken from")
-                .into());
-        }
-        self.progress.load(state)?;
-        Ok(())
+        Ok(self.progress.load(state, &self.terms(py)?)?)
     }
 
     /// Pickles the source, the options and where the iteration stands: the loader of the pickle goes on as one that loaded the

@@ -4,12 +4,15 @@ use std::collections::BTreeSet;
 use std::num::NonZero;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::place::Place;
+use super::read_log::ReadLog;
+use super::sharding::Sharding;
+use super::state::{Hashes, SourceState, State, Terms};
 use crate::error::{Error, Result};
-use crate::loader::{Hashes, Place, ReadLog, Sharding, SourceState, State, Terms};
 
 /// Where the latest iteration of a loader stands, or where the next one begins.
 #[derive(Debug)]
-pub(super) struct Progress {
+pub(crate) struct Progress {
     sharding: Sharding,
     /// Rows of the shuffle buffer.
     buffer: Option<NonZero<usize>>,
@@ -52,19 +55,19 @@ struct Ended {
 
 /// Where an iteration begins.
 #[derive(Debug)]
-pub(super) struct Start {
-    pub(super) seed: Option<u64>,
-    pub(super) place: Place,
+pub(crate) struct Start {
+    pub(crate) seed: Option<u64>,
+    pub(crate) place: Place,
     /// Rows of the batches that were handed out before.
-    pub(super) batch_size: usize,
-    pub(super) resumed: Option<Terms>,
+    pub(crate) batch_size: usize,
+    pub(crate) resumed: Option<Terms>,
     /// Of the rows before.
-    pub(super) hashes: Hashes,
+    pub(crate) hashes: Hashes,
 }
 
 impl Progress {
     /// The start of the first epoch.
-    pub(super) fn new(
+    pub(crate) fn new(
         (seed, seed_was_passed): (Option<u64>, bool),
         sharding: Sharding,
         buffer: Option<NonZero<usize>>,
@@ -93,34 +96,34 @@ impl Progress {
     }
 
     /// The seed that the caller passed.
-    pub(super) fn passed_seed(&self) -> Option<u64> {
+    pub(crate) fn passed_seed(&self) -> Option<u64> {
         let position = self.lock();
         position.seed.filter(|_| position.seed_was_passed)
     }
 
     /// The start of the first epoch.
-    pub(super) fn first_place(&self) -> Place {
+    pub(crate) fn first_place(&self) -> Place {
         self.lock().place.start_of(0)
     }
 
     /// The epoch of the current iteration, or of the next one.
-    pub(super) fn epoch(&self) -> u64 {
+    pub(crate) fn epoch(&self) -> u64 {
         self.lock().place.epoch()
     }
 
     /// What is known of the source of an epoch that has begun, and has not ended.
-    pub(super) fn begun_source(&self) -> Option<SourceState> {
+    pub(crate) fn begun_source(&self) -> Option<SourceState> {
         let position = self.lock();
         position.begun.then(|| position.source.clone())
     }
 
     /// How many rows of the last epoch that ended are in no batch.
-    pub(super) fn left_out(&self) -> Option<usize> {
+    pub(crate) fn left_out(&self) -> Option<usize> {
         self.lock().ended.as_ref().and_then(|ended| ended.left_out)
     }
 
     /// Where the next iteration begins.
-    pub(super) fn next(&self) -> Start {
+    pub(crate) fn next(&self) -> Start {
         let position = self.lock();
         let seed = position.seed;
         if position.begun {
@@ -139,7 +142,7 @@ impl Progress {
     }
 
     /// An iteration begins there, over this source, with these hashes to go on with; its number.
-    pub(super) fn begin(&self, start: Start, source: SourceState, hashes: Hashes, log: ReadLog) -> u64 {
+    pub(crate) fn begin(&self, start: Start, source: SourceState, hashes: Hashes, log: ReadLog) -> u64 {
         let mut position = self.lock();
         position.run += 1;
         (position.place, position.rounds, position.batch_size) = (start.place, 0, start.batch_size);
@@ -150,7 +153,7 @@ impl Progress {
     }
 
     /// The batch of this number was handed out. Threads that share an iteration may come with a later one first.
-    pub(super) fn handed_out(&self, run: u64, number: usize) {
+    pub(crate) fn handed_out(&self, run: u64, number: usize) {
         let mut position = self.lock();
         if position.run == run && position.begun {
             position.early.insert(number);
@@ -160,7 +163,7 @@ impl Progress {
     }
 
     /// This iteration came to the end of its epoch.
-    pub(super) fn ended(&self, run: u64) {
+    pub(crate) fn ended(&self, run: u64) {
         let mut position = self.lock();
         if position.run == run && position.begun {
             let hashes = position.read(|_| Some(usize::MAX));
@@ -172,7 +175,7 @@ impl Progress {
     }
 
     /// The next iteration begins this epoch; one that goes on with it already, by a loaded state, does so still.
-    pub(super) fn set_epoch(&self, epoch: u64) {
+    pub(crate) fn set_epoch(&self, epoch: u64) {
         let mut position = self.lock();
         if position.begun || position.place.epoch() != epoch {
             let place = position.place.start_of(epoch);
@@ -182,7 +185,7 @@ impl Progress {
     }
 
     /// The state under these terms.
-    pub(super) fn state(&self, mut terms: Terms) -> State {
+    pub(crate) fn state(&self, mut terms: Terms) -> State {
         let position = self.lock();
         let resumed = position.resumed.as_ref().map(|resumed| &resumed.source);
         let known = resumed.unwrap_or(&position.source);
@@ -197,7 +200,7 @@ impl Progress {
     }
 
     /// The state under these terms, with the hashes of the epoch that ended if no other one has begun.
-    pub(super) fn fingerprint(&self, terms: Terms) -> State {
+    pub(crate) fn fingerprint(&self, terms: Terms) -> State {
         let state = self.state(terms);
         let position = self.lock();
         match &position.ended {
@@ -209,8 +212,9 @@ impl Progress {
     /// The next iteration goes on from this state.
     ///
     /// # Errors
-    /// When another seed was passed to the loader, or the state is of other lanes.
-    pub(super) fn load(&self, state: State) -> Result<()> {
+    /// When the state does not fit these terms; when another seed was passed to the loader, or the state is of other lanes.
+    pub(crate) fn load(&self, state: State, terms: &Terms) -> Result<()> {
+        state.check(terms)?;
         let mut position = self.lock();
         if position.seed_was_passed && position.seed != state.seed {
             let text = |seed: Option<u64>| seed.map_or_else(|| "none".to_owned(), |seed| seed.to_string());
