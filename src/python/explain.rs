@@ -15,7 +15,7 @@ use super::sources::{Projection, note};
 use super::tensor::with_output;
 use super::to_arrow::explain_to_arrow;
 use crate::conversion::{Question, Subject};
-use crate::spec::Selection;
+use crate::spec::{Conversion, Selection};
 
 /// The note of a report for which a query was run.
 const RUN: &str = "the types cost a query: the object tells them by running it";
@@ -95,21 +95,7 @@ pub(super) fn explain(
         if order.is_some() || validity || out.is_some() { Columns::whole(columns) } else { Columns::each(columns) };
     let mut conversion = conversion.select(selection).memory_order(order.unwrap_or_default());
     conversion.device = device;
-    let mut notes = Vec::new();
-    let subject = match Explainable::read(obj_or_schema, &conversion)? {
-        Explainable::Of(subject) => subject,
-        Explainable::Query(field) => {
-            notes.push(RUN.to_owned());
-            Subject::Type(field, crate::device::Device::CPU)
-        }
-    };
-    notes.extend(note(obj_or_schema, &Projection::of(&conversion))?);
-    if let (Subject::Chunks(field, _) | Subject::Type(field, _), Selection::Whole(_) | Selection::Each(_)) =
-        (&subject, &conversion.selection)
-    {
-        let index = pandas_index(obj_or_schema, field)?;
-        conversion = conversion.index(index);
-    }
+    let (subject, notes) = subject_of(obj_or_schema, &mut conversion)?;
     let report = match (out, pad) {
         (Some(out), _) => with_output(out, |out| Ok(conversion.explain_subject(subject, Question::Write(out))?))?,
         (None, Some(pad)) => conversion.explain_subject(subject, Question::Padded(pad))?,
@@ -117,6 +103,25 @@ pub(super) fn explain(
         (None, None) => conversion.explain_subject(subject, Question::Results)?,
     };
     Ok(Report(crate::explain::Report { notes, ..report }))
+}
+
+/// Returns what the report is about, with notes on how that was found. Sets which index columns of pandas the conversion leaves out.
+fn subject_of(object: &Bound<'_, PyAny>, conversion: &mut Conversion) -> PyResult<(Subject, Vec<String>)> {
+    let mut notes = Vec::new();
+    let subject = match Explainable::read(object, conversion)? {
+        Explainable::Of(subject) => subject,
+        Explainable::Query(field) => {
+            notes.push(RUN.to_owned());
+            Subject::Type(field, crate::device::Device::CPU)
+        }
+    };
+    notes.extend(note(object, &Projection::of(conversion))?);
+    if let (Subject::Chunks(field, _) | Subject::Type(field, _), Selection::Whole(_) | Selection::Each(_)) =
+        (&subject, &conversion.selection)
+    {
+        conversion.index = pandas_index(object, field)?;
+    }
+    Ok((subject, notes))
 }
 
 /// Refuses keywords of several functions.

@@ -1,11 +1,11 @@
 //! What the class `Loader` holds.
 
-use std::num::NonZero;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use super::keywords::Order;
 use super::sources::Sources;
 use crate::loader::{LoadOptions, Progress};
 use crate::spec::Conversion;
@@ -75,9 +75,7 @@ pub struct Loader {
     pub(super) xp: Option<Py<PyAny>>,
     pub(super) allocator: Option<Py<PyAny>>,
     pub(super) load: LoadOptions,
-    pub(super) shuffle_buffer: usize,
-    pub(super) shuffle_bytes: Option<NonZero<usize>>,
-    pub(super) shuffle_shards: bool,
+    pub(super) order: Order,
     /// Whether `worker=` was passed.
     pub(super) is_worker: bool,
     /// Whether a state must be compared with what is read.

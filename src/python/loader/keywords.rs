@@ -8,15 +8,103 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyList, PyTuple};
 
 use super::sources::Sources;
-use crate::loader::{Digest, Hashes, Place, STATE_VERSION, SourceState, State, Terms};
+use crate::loader::{
+    Digest, Hashes, LoadOptions, Place, STATE_VERSION, Sharding, SourceState, State, Terms, check_device,
+};
 use crate::python::answers::{answer, error_about};
-use crate::python::counts::count;
+use crate::python::counts::{count, word};
+use crate::python::device;
 
 /// The first version of the state's format: a number of batches, without hashes.
 const FIRST_VERSION: u64 = 1;
 
 /// The key of the hash of dictionaries, which only states of codes have.
 const DICTIONARIES: &str = "dictionaries";
+
+/// Reads a number of at least `least`; `default` where none was passed.
+pub(super) fn number(name: &str, value: Option<&Bound<'_, PyAny>>, default: usize, least: usize) -> PyResult<usize> {
+    value.map_or(Ok(default), |value| count(name, value, least))
+}
+
+/// The keywords that say which batches are this loader's.
+pub(super) struct ShardingKeywords<'a, 'py> {
+    pub(super) batch_size: &'a Bound<'py, PyAny>,
+    pub(super) drop_last: bool,
+    pub(super) rank: Option<&'a Bound<'py, PyAny>>,
+    pub(super) world_size: Option<&'a Bound<'py, PyAny>>,
+    pub(super) worker: Option<&'a Bound<'py, PyAny>>,
+}
+
+impl ShardingKeywords<'_, '_> {
+    pub(super) fn read(self) -> PyResult<Sharding> {
+        let world_size = number("world_size", self.world_size, 1, 1)?;
+        let batch_size = count("batch_size", self.batch_size, 1)?;
+        let sharding = Sharding::new(batch_size, self.drop_last, number("rank", self.rank, 0, 0)?, world_size)?;
+        Ok(match self.worker.map(worker).transpose()? {
+            None => sharding,
+            Some((worker, workers)) => sharding.for_worker(worker, workers)?,
+        })
+    }
+}
+
+/// The keywords that say where batches go, and what is read ahead.
+pub(super) struct LoadKeywords<'a, 'py> {
+    pub(super) device: Option<&'a Bound<'py, PyAny>>,
+    pub(super) prefetch: Option<&'a Bound<'py, PyAny>>,
+    pub(super) readers: Option<&'a Bound<'py, PyAny>>,
+}
+
+impl LoadKeywords<'_, '_> {
+    pub(super) fn read(self, sharding: Sharding) -> PyResult<LoadOptions> {
+        let mut load = LoadOptions::new(sharding);
+        load.device = self.device.map_or(Ok(load.device), device::extract)?;
+        check_device(load.device)?;
+        load.prefetch = number("prefetch", self.prefetch, load.prefetch, 0)?;
+        load.readers = number("readers", self.readers, load.readers, 1)?;
+        Ok(load)
+    }
+}
+
+/// The keywords that say in which order rows come.
+pub(super) struct OrderKeywords<'a, 'py> {
+    pub(super) shuffle_buffer: Option<&'a Bound<'py, PyAny>>,
+    pub(super) shuffle_bytes: Option<&'a Bound<'py, PyAny>>,
+    pub(super) shuffle_shards: Option<bool>,
+    pub(super) seed: Option<&'a Bound<'py, PyAny>>,
+}
+
+/// The order of rows, but for its seed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Order {
+    /// Rows of the shuffle buffer.
+    pub(super) buffer: Option<NonZero<usize>>,
+    /// The most bytes of these rows.
+    pub(super) bytes: Option<NonZero<usize>>,
+    pub(super) permutes_shards: bool,
+}
+
+impl OrderKeywords<'_, '_> {
+    /// Returns the order, and its seed, if it is shuffled, with whether that was passed. `has_shards`: `sources=` was passed.
+    pub(super) fn read(self, py: Python<'_>, has_shards: bool, world_size: usize) -> PyResult<(Order, SeedOfOrder)> {
+        let buffer = NonZero::new(number("shuffle_buffer", self.shuffle_buffer, 0, 0)?);
+        let bytes = NonZero::new(number("shuffle_bytes", self.shuffle_bytes, 0, 1)?);
+        let permutes_shards = self.shuffle_shards.unwrap_or(has_shards && buffer.is_some());
+        let is_shuffled = buffer.is_some() || permutes_shards;
+        let passed = self.seed.map(|seed| word("seed", seed)).transpose()?.filter(|_| is_shuffled);
+        if passed.is_none() && is_shuffled && world_size > 1 {
+            let reason = "ranks that shuffle need one order in common: pass the same seed= to each of them";
+            return Err(PyValueError::new_err(reason));
+        }
+        let seed = match passed {
+            None if is_shuffled => Some(random_seed(py)?),
+            passed => passed,
+        };
+        Ok((Order { buffer, bytes, permutes_shards }, (seed, passed.is_some())))
+    }
+}
+
+/// The seed of an order, and whether it is the caller's word.
+type SeedOfOrder = (Option<u64>, bool);
 
 /// Reads `verify=`: whether all rows that a state has hashes of are read again.
 pub(super) fn verifies_all(verify: Option<&str>) -> PyResult<bool> {
@@ -28,7 +116,7 @@ pub(super) fn verifies_all(verify: Option<&str>) -> PyResult<bool> {
 }
 
 /// Reads `worker=`: a worker of the rank, and their number.
-pub(super) fn worker(worker: &Bound<'_, PyAny>) -> PyResult<(usize, usize)> {
+fn worker(worker: &Bound<'_, PyAny>) -> PyResult<(usize, usize)> {
     if let Ok(pair) = worker.cast::<PyTuple>()
         && let (2, Ok(worker), Ok(workers)) = (pair.len(), pair.get_item(0), pair.get_item(1))
     {
@@ -56,7 +144,7 @@ pub(super) fn lanes(lanes: usize, sources: &Sources) -> PyResult<NonZero<usize>>
 }
 
 /// A seed that nobody chose.
-pub(super) fn random_seed(py: Python<'_>) -> PyResult<u64> {
+fn random_seed(py: Python<'_>) -> PyResult<u64> {
     let bytes = py.import("os")?.call_method1("urandom", (8,))?.extract::<[u8; 8]>()?;
     Ok(u64::from_le_bytes(bytes))
 }

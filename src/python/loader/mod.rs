@@ -26,20 +26,18 @@ use pyo3::wrap_pyfunction;
 pub use class::Loader;
 pub(super) use exit::{close_all, forget_ended};
 pub use iterator::LoaderIterator;
-use keywords::random_seed;
+use keywords::{LoadKeywords, Order, OrderKeywords, ShardingKeywords, number};
 use sources::{FirstShard, Sources};
 
 use super::categories::CategoryKeywords;
-use super::counts::{self, count, word};
-use super::device;
+use super::counts::{self, word};
 use super::exchange::{Access, Arrays, memory, namespace};
 use super::options::{ElementKeywords, Legacy};
 use super::selection::Columns;
 use super::sources::{Known, Projection, name_of};
 use crate::cuda::allocate_from;
-use crate::loader::{
-    Batches, Hashes, KnownState, LoadOptions, Place, Progress, Sharding, Shuffle, SourceState, Terms, check_device,
-};
+use crate::loader::{Batches, Hashes, KnownState, Place, Progress, Sharding, Shuffle, SourceState, Terms};
+use crate::spec::Conversion;
 
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(categories_of::categories, module)?)?;
@@ -87,61 +85,21 @@ impl Loader {
         verify: Option<&str>,
         worker: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
-        let device = device.map_or(Ok(crate::device::Device::CPU), device::extract)?;
-        check_device(device)?;
         memory::source(allocator)?;
         let xp = namespace(xp)?;
         Arrays::of(py, Legacy::default(), Access::AsMade, xp.as_ref())?;
-        let number = |name, value: Option<&Bound<'_, PyAny>>, default, least| match value {
-            Some(value) => count(name, value, least),
-            None => Ok(default),
-        };
-        let world_size = number("world_size", world_size, 1, 1)?;
-        let sharding =
-            Sharding::new(count("batch_size", batch_size, 1)?, drop_last, number("rank", rank, 0, 0)?, world_size)?;
-        let worker = worker.map(keywords::worker).transpose()?;
-        let sharding = worker.map_or(Ok(sharding), |(worker, workers)| sharding.for_worker(worker, workers))?;
-        let shuffle_buffer = number("shuffle_buffer", shuffle_buffer, 0, 0)?;
-        let shuffle_bytes = NonZero::new(number("shuffle_bytes", shuffle_bytes, 0, 1)?);
-        let shuffle_shards = shuffle_shards.unwrap_or(sources.is_some() && shuffle_buffer > 0);
-        let is_shuffled = shuffle_buffer > 0 || shuffle_shards;
-        let passed = seed.map(|seed| word("seed", seed)).transpose()?.filter(|_| is_shuffled);
-        if passed.is_none() && is_shuffled && world_size > 1 {
-            let reason = "ranks that shuffle need one order in common: pass the same seed= to each of them";
-            return Err(PyValueError::new_err(reason));
-        }
-        let seed = match passed {
-            None if is_shuffled => Some(random_seed(py)?),
-            passed => passed,
-        };
-        let mut load = LoadOptions::new(sharding);
-        load.device = device;
-        load.prefetch = number("prefetch", prefetch, load.prefetch, 0)?;
-        load.readers = number("readers", readers, load.readers, 1)?;
+        let sharding = ShardingKeywords { batch_size, drop_last, rank, world_size, worker }.read()?;
+        let order = OrderKeywords { shuffle_buffer, shuffle_bytes, shuffle_shards, seed };
+        let (order, seed) = order.read(py, sources.is_some(), sharding.world_size())?;
+        let load = LoadKeywords { device, prefetch, readers }.read(sharding)?;
         let threads = threads.map(counts::threads).transpose()?;
-        let keywords = ElementKeywords { dtype, nulls, decimal, dictionary, unit, length };
         let groups = columns.as_ref().and_then(|columns| columns.groups(py));
-        let mut conversion = keywords.conversion(None, Some(true))?.select(Columns::whole(columns)).threads(threads);
+        let elements = ElementKeywords { dtype, nulls, decimal, dictionary, unit, length };
+        let mut conversion = elements.conversion(None, Some(true))?.select(Columns::whole(columns)).threads(threads);
         CategoryKeywords { categories, unknown }.read_into(&mut conversion)?;
-        conversion.check_groups()?;
-        conversion.refuse_kept_nulls()?;
+        conversion.check_groups().and_then(|()| conversion.refuse_kept_nulls())?;
         let sources = Sources::new(py, source, sources)?;
-        let lanes = keywords::lanes(number("lanes", lanes, 1, 1)?, &sources)?;
-        sharding.check_lanes(lanes.get())?;
-        if shuffle_shards && !sources.is_list() {
-            return Err(PyValueError::new_err(
-                "shuffle_shards permutes shards, and one source has none; pass sources=",
-            ));
-        }
-        if world_size > 1 {
-            sources.warn_of_query(py)?;
-        }
-        sources.warn_of_lanes(py, lanes.get())?;
-        match sources.columns(py)? {
-            Some((Known::Type(field), index)) => Batches::check_type(&field, &conversion.clone().index(index))?,
-            Some((Known::Names(field), _)) if !conversion.may_have_paths(&field) => conversion.check_names(&field)?,
-            Some((Known::Names(_), _)) | None => {}
-        }
+        let lanes = checked_lanes(py, lanes, &sources, &conversion, (&sharding, &order))?;
         Ok(Self {
             sources,
             conversion,
@@ -150,17 +108,10 @@ impl Loader {
             xp: xp.map(Bound::unbind),
             allocator: allocator.map(|allocator| allocator.clone().unbind()),
             load,
-            shuffle_buffer,
-            shuffle_bytes,
             verifies_all: keywords::verifies_all(verify)?,
-            shuffle_shards,
             is_worker: worker.is_some(),
-            progress: Arc::new(Progress::new(
-                (seed, passed.is_some()),
-                sharding,
-                NonZero::new(shuffle_buffer),
-                Place::of_lanes(lanes),
-            )),
+            progress: Arc::new(Progress::new(seed, sharding, order.buffer, Place::of_lanes(lanes))),
+            order,
         })
     }
 
@@ -172,9 +123,9 @@ impl Loader {
         self.refuse_torch_worker(py)?;
         let next = self.progress.next();
         let mut load = self.load.clone();
-        let (buffer, bytes) = (NonZero::new(self.shuffle_buffer), self.shuffle_bytes);
+        let Order { buffer, bytes, permutes_shards } = self.order;
         load.shuffle = buffer.zip(next.seed).map(|(buffer, seed)| Shuffle { bytes, ..Shuffle::new(buffer, seed) });
-        load.shuffle_shards = next.seed.filter(|_| self.shuffle_shards);
+        load.shuffle_shards = next.seed.filter(|_| permutes_shards);
         let counted = self.sources.counted(py)?;
         let first = self.sources.shards(&counted, &FirstShard::none()).first(&load, &next.place)?;
         let projection = Projection::of(&self.conversion);
@@ -370,6 +321,34 @@ fn made<'py>(
     Ok(made)
 }
 
+/// Returns the lanes of sources that fit the options, as far as the sources tell what they hold before one is read.
+///
+/// # Errors
+/// When they have no shards that lanes or their order could be of, or columns that the conversion does not take.
+fn checked_lanes(
+    py: Python<'_>,
+    lanes: Option<&Bound<'_, PyAny>>,
+    sources: &Sources,
+    conversion: &Conversion,
+    (sharding, order): (&Sharding, &Order),
+) -> PyResult<NonZero<usize>> {
+    let lanes = keywords::lanes(number("lanes", lanes, 1, 1)?, sources)?;
+    sharding.check_lanes(lanes.get())?;
+    if order.permutes_shards && !sources.is_list() {
+        return Err(PyValueError::new_err("shuffle_shards permutes shards, and one source has none; pass sources="));
+    }
+    if sharding.world_size() > 1 {
+        sources.warn_of_query(py)?;
+    }
+    sources.warn_of_lanes(py, lanes.get())?;
+    match sources.columns(py)? {
+        Some((Known::Type(field), index)) => Batches::check_type(&field, &conversion.clone().index(index))?,
+        Some((Known::Names(field), _)) if !conversion.may_have_paths(&field) => conversion.check_names(&field)?,
+        Some((Known::Names(_), _)) | None => {}
+    }
+    Ok(lanes)
+}
+
 impl Loader {
     /// Refuses to iterate in a worker process of torch's `DataLoader`, unless the loader is that worker's: each worker has a copy of
     /// the loader, and would read every batch.
@@ -394,7 +373,7 @@ impl Loader {
     }
 
     fn terms_alone(&self) -> Terms {
-        Terms::new(self.shuffle_buffer, self.shuffle_shards)
+        Terms::new(self.order.buffer.map_or(0, NonZero::get), self.order.permutes_shards)
     }
 
     /// What a state has to fit, with a source of this type and these counts.

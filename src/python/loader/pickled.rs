@@ -1,5 +1,7 @@
 //! The arguments that make a loader again: its source and its options, of a pickle or a copy.
 
+use std::num::NonZero;
+
 use pyo3::exceptions::{PyException, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFunction, PyList, PyModule, PyTuple, PyType};
@@ -136,8 +138,8 @@ fn options<'py>(py: Python<'py>, loader: &Loader) -> PyResult<Bound<'py, PyDict>
     }
     options.set_item("device", Device(load.device))?;
     options.set_item("batch_size", sharding.batch_size())?;
-    options.set_item("shuffle_buffer", loader.shuffle_buffer)?;
-    if let Some(bytes) = loader.shuffle_bytes {
+    options.set_item("shuffle_buffer", loader.order.buffer.map_or(0, NonZero::get))?;
+    if let Some(bytes) = loader.order.bytes {
         options.set_item("shuffle_bytes", bytes.get())?;
     }
     options.set_item("drop_last", sharding.drop_last())?;
@@ -146,7 +148,7 @@ fn options<'py>(py: Python<'py>, loader: &Loader) -> PyResult<Bound<'py, PyDict>
     options.set_item("world_size", sharding.world_size())?;
     if loader.sources.is_list() {
         options.set_item("lanes", loader.progress.first_place().taken().len())?;
-        options.set_item("shuffle_shards", loader.shuffle_shards)?;
+        options.set_item("shuffle_shards", loader.order.permutes_shards)?;
         options.set_item("readers", load.readers)?;
     }
     if loader.is_worker {
