@@ -136,10 +136,30 @@ impl Decomposed {
         found: &mut VecDeque<Vec<u8>>,
     ) -> Result<Vec<Pending<'a>>> {
         let Pending { array, data_type, length, .. } = *pending;
+        let (offset, null_count) = (pending.start().0, pending.null_count());
+        let mut node = Node { length, offset, null_count, ..Node::default() };
+        let span = self.take_buffers(&mut node, pending, rebase, found)?;
+        if let DataType::Utf8View | DataType::BinaryView = data_type {
+            self.take_views(&mut node, array, length, found)?;
+        }
+        let below = self.take_children(&mut node, pending, &span)?;
+        if let Some(place) = self.nodes.get_mut(pending.node) {
+            *place = node;
+        }
+        Ok(below)
+    }
+
+    /// Takes the buffers whose sizes the rows tell. Returns the elements of lists and strings that are copied.
+    fn take_buffers(
+        &mut self,
+        node: &mut Node,
+        pending: &Pending<'_>,
+        rebase: bool,
+        found: &mut VecDeque<Vec<u8>>,
+    ) -> Result<Range<usize>> {
+        let Pending { array, data_type, length, .. } = *pending;
         let (keep, skip) = pending.start();
         let slots = keep.saturating_add(length);
-        let mut node = Node { length, offset: keep, null_count: pending.null_count(), ..Node::default() };
-        // For rows of lists and strings: the elements that they span, and those to be copied.
         let mut span = 0..0;
         for (index, kind) in buffers_of(data_type).into_iter().enumerate() {
             let start = exposed(array, index);
@@ -164,9 +184,19 @@ impl Decomposed {
             let part = self.part(piece);
             node.buffers.push(part);
         }
-        if let DataType::Utf8View | DataType::BinaryView = data_type {
-            self.take_views(&mut node, array, length, found)?;
-        }
+        Ok(span)
+    }
+
+    /// Returns the children, and the dictionary, with the rows of them that the rows refer to; `span` is that of lists.
+    fn take_children<'a>(
+        &mut self,
+        node: &mut Node,
+        pending: &Pending<'a>,
+        span: &Range<usize>,
+    ) -> Result<Vec<Pending<'a>>> {
+        let Pending { array, data_type, length, .. } = *pending;
+        let (keep, skip) = pending.start();
+        let slots = keep.saturating_add(length);
         let mut below = Vec::new();
         for (index, field) in children_of(data_type).into_iter().enumerate() {
             let array = child(array, index)?;
@@ -199,9 +229,6 @@ impl Decomposed {
             let node_below = self.node();
             node.dictionary = Some(node_below);
             below.push(Pending { array, data_type: values, offset, length, node: node_below });
-        }
-        if let Some(place) = self.nodes.get_mut(pending.node) {
-            *place = node;
         }
         Ok(below)
     }

@@ -58,10 +58,45 @@ pub(super) fn export_joined(
     is_copy: bool,
     prepare: impl FnOnce(&mut ArrayNode) -> Result<Option<Owner>>,
 ) -> Result<ArrowDeviceArray> {
-    let view = array.view();
-    let mut node = ArrayNode::range(&view)?;
+    let mut node = ArrayNode::range(&array.view())?;
     node.null_count = array.counted().or(node.null_count);
     let mut owner = array.owner();
+    if let Some(bitmap) = join_nulls(array, &mut node, is_copy)? {
+        owner = Arc::new((bitmap, owner));
+    }
+    // Consumers of record batches take the length of a column from the column.
+    let is_part = node.offset > 0 || node.children.iter().any(|child| child.length != node.length);
+    if !array.columns().is_empty() && is_part {
+        let (no_nulls, whole_bytes) = (node.null_count == Some(0), node.offset.is_multiple_of(8));
+        if let Some(validity) = node.buffers.first_mut().filter(|_| no_nulls || whole_bytes) {
+            *validity = if no_nulls { std::ptr::null() } else { validity.wrapping_add(node.offset / 8) };
+            node.push_down_offset();
+        }
+    }
+    if let Some(prepared) = prepare(&mut node)? {
+        owner = Arc::new((prepared, owner));
+    }
+    let (device_type, device_id) = array.device().to_arrow();
+    let mut sync_event = null_mut();
+    if let Some(readiness) = array.readiness() {
+        readiness.lend(Wait::LentByArrow);
+        if array.is_synchronised_on_host() {
+            readiness.wait_on_host(Wait::ExportedOnHost)?;
+        } else {
+            sync_event = readiness.exported_event();
+            owner = Arc::new((readiness.clone(), owner));
+        }
+    }
+    Ok(ArrowDeviceArray { array: node.export(&owner)?, device_id, device_type, sync_event, reserved: [0; 3] })
+}
+
+/// Sets the validity and the number of nulls of a node that leaves its structs: their nulls are its own then. Returns the bitmap, if one
+/// is made.
+///
+/// # Errors
+/// When the type has no bitmap for the nulls of its structs, or they are on a device.
+fn join_nulls(array: &DeviceArray, node: &mut ArrayNode, is_copy: bool) -> Result<Option<Vec<u8>>> {
+    let view = array.view();
     let mask = || {
         // SAFETY: asked for arrays of the CPU alone (below). What the view inherits is of the owner, which `array` holds.
         unsafe { view.host_mask() }
@@ -93,37 +128,14 @@ pub(super) fn export_joined(
                 });
             }
             node.set_validity(array.field().data_type(), bitmap.as_ptr(), mask.nulls())?;
-            owner = Arc::new((bitmap, owner));
+            return Ok(Some(bitmap));
         }
     } else if node.null_count.is_none() && node.buffers.first().is_none_or(|bits| bits.is_null()) {
         node.null_count = Some(0);
     } else if array.device().is_cpu() && node.null_count.is_none() {
         node.null_count = Some(mask()?.map_or(0, |mask| mask.nulls()));
     }
-    // Consumers of record batches take the length of a column from the column.
-    let is_part = node.offset > 0 || node.children.iter().any(|child| child.length != node.length);
-    if !array.columns().is_empty() && is_part {
-        let (no_nulls, whole_bytes) = (node.null_count == Some(0), node.offset.is_multiple_of(8));
-        if let Some(validity) = node.buffers.first_mut().filter(|_| no_nulls || whole_bytes) {
-            *validity = if no_nulls { std::ptr::null() } else { validity.wrapping_add(node.offset / 8) };
-            node.push_down_offset();
-        }
-    }
-    if let Some(prepared) = prepare(&mut node)? {
-        owner = Arc::new((prepared, owner));
-    }
-    let (device_type, device_id) = array.device().to_arrow();
-    let mut sync_event = null_mut();
-    if let Some(readiness) = array.readiness() {
-        readiness.lend(Wait::LentByArrow);
-        if array.is_synchronised_on_host() {
-            readiness.wait_on_host(Wait::ExportedOnHost)?;
-        } else {
-            sync_event = readiness.exported_event();
-            owner = Arc::new((readiness.clone(), owner));
-        }
-    }
-    Ok(ArrowDeviceArray { array: node.export(&owner)?, device_id, device_type, sync_event, reserved: [0; 3] })
+    Ok(None)
 }
 
 /// Our own buffer for an exported array, kept alive together with `owner`.
