@@ -97,6 +97,19 @@ enum Mode {
     Inline(Inline),
 }
 
+impl Mode {
+    /// Starts producers: those that make no batch ahead are one, and wait to be asked.
+    fn start(mut producers: Vec<Producer>, prefetch: usize, turns: Turns, log: &ReadLog, stop: Stop) -> Result<Self> {
+        match producers.pop() {
+            Some(producer) if prefetch == 0 => Ok(Self::Inline(Inline::new(producer, stop))),
+            last => {
+                producers.extend(last);
+                Ok(Self::Prefetch(Readers::start(producers, prefetch, turns, log.clone(), &stop)?))
+            }
+        }
+    }
+}
+
 /// What is known of a state that an iteration goes on from, besides its place.
 #[derive(Clone, Debug)]
 pub(crate) struct KnownState {
@@ -213,14 +226,11 @@ impl Batches {
         let (copy_notes, stop) = (groups.copy_notes(stream.device_type(), load.device), Stop::default());
         let lanes = shards.lanes(load, place)?;
         load.sharding.check_lanes(lanes.len())?;
-        let rounds = match &lanes[..] {
-            // Its end is found when it is read: the number of rows may not be known.
-            [_] => None,
-            lanes => {
-                let rows = lanes.iter().map(|lane| lane.rows().unwrap_or_default()).collect::<Vec<_>>();
-                Some(place.rounds_left(&rows, known.batch_size, &load.sharding))
-            }
-        };
+        // The end of a single lane is found when it is read: the number of rows may not be known.
+        let rounds = (lanes.len() != 1).then(|| {
+            let rows = lanes.iter().map(|lane| lane.rows().unwrap_or_default()).collect::<Vec<_>>();
+            place.rounds_left(&rows, known.batch_size, &load.sharding)
+        });
         let period = load.sharding.period(lanes.len());
         let readers = if load.prefetch == 0 { 1 } else { load.readers.clamp(1, period) };
         let log = ReadLog::new(lanes.clone(), readers);
@@ -236,10 +246,8 @@ impl Batches {
                 let batch = turn.saturating_mul(load.sharding.stride()).saturating_add(load.sharding.first());
                 let (number, taken) = place.batch(batch, 0);
                 let lane = lanes.get(number).cloned().unwrap_or_default();
-                let own = match known.all {
-                    true => OwnRows::new((number, lanes.len()), taken, known.batch_size, load),
-                    false => OwnRows::default(),
-                };
+                let own = known.all.then(|| OwnRows::new((number, lanes.len()), taken, known.batch_size, load));
+                let own = own.unwrap_or_default();
                 // Of other lanes after the rows that were taken.
                 if lane.is_cut_known() {
                     checks.check_cover(&lane, &own)?;
@@ -258,15 +266,8 @@ impl Batches {
             }
             Producer::new(rows, groups, load, place.clone(), turns, rounds, log.clone(), stop.clone())
         };
-        let mut producers = (0..readers).map(producer).collect::<Result<Vec<_>>>()?;
-        let mode = match producers.pop() {
-            Some(producer) if load.prefetch == 0 => Mode::Inline(Inline::new(producer, stop)),
-            last => {
-                producers.extend(last);
-                let turns = Turns { reader: 0, readers, period };
-                Mode::Prefetch(Readers::start(producers, load.prefetch, turns, log.clone(), &stop)?)
-            }
-        };
+        let producers = (0..readers).map(producer).collect::<Result<Vec<_>>>()?;
+        let mode = Mode::start(producers, load.prefetch, Turns { reader: 0, readers, period }, &log, stop)?;
         Ok(Self { mode, copy_notes, log })
     }
 

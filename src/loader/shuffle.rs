@@ -177,18 +177,7 @@ impl ShuffleBuffer {
             feed.take(last + 1 - first, groups, &mut scratch)?;
             self.count_bytes(groups, &mut scratch, 0)?;
             for index in self.waiting..until {
-                let (_, place) = self.place(self.waiting);
-                if place == 0 {
-                    fallible::push(&mut self.segments, self.ring.slot())?;
-                }
-                let segment = self.segments.last_mut().ok_or_else(lost)?;
-                if place == 0 {
-                    segment.reserve((1 << self.shift).min(places.len() - index))?;
-                }
-                let row = row_of(&places, index)? - first;
-                self.budget.enter(scratch.row_bytes(row))?;
-                segment.push(&mut scratch, row)?;
-                self.waiting += 1;
+                self.hold(&mut scratch, row_of(&places, index)? - first, places.len() - index)?;
             }
             self.let_go(groups, feed.position().saturating_sub(before))?;
         }
@@ -201,6 +190,22 @@ impl ShuffleBuffer {
             return Err(ended_early(rows, feed.position()));
         }
         Ok(count)
+    }
+
+    /// Moves a row to the end of the buffer, which takes so many more rows `to_come`, this one included.
+    fn hold(&mut self, scratch: &mut Slot, row: usize, to_come: usize) -> Result<()> {
+        let (_, place) = self.place(self.waiting);
+        if place == 0 {
+            fallible::push(&mut self.segments, self.ring.slot())?;
+        }
+        let segment = self.segments.last_mut().ok_or_else(lost)?;
+        if place == 0 {
+            segment.reserve((1 << self.shift).min(to_come))?;
+        }
+        self.budget.enter(scratch.row_bytes(row))?;
+        segment.push(scratch, row)?;
+        self.waiting += 1;
+        Ok(())
     }
 
     /// Returns which row of the source each row of the buffer is, after the first `count` rows of the order have left.

@@ -144,13 +144,10 @@ impl SourceRows {
         loop {
             self.check_stop()?;
             let Some(open) = &mut self.open else {
-                let Some(part) = self.parts.parts.pop_front() else { return Ok(0) };
-                let stream = match self.ready.take_if(|(shard, _)| *shard == part.shard) {
-                    Some((_, stream)) => stream,
-                    None => self.shards.open(part.shard)?,
-                };
-                self.open_part(part, stream)?;
-                continue;
+                match self.open_next()? {
+                    true => continue,
+                    false => return Ok(0),
+                }
             };
             let left = open.left();
             if let Some(current) = &open.current {
@@ -189,22 +186,40 @@ impl SourceRows {
                         }
                     }
                 }
-                None => {
-                    open.stream = None;
-                    if left.is_some_and(|left| left > 0) {
-                        let found = open.row.to_string();
-                        return Err(self.lies(&found));
-                    }
-                    let mut ended = open.hashes.end(open.row);
-                    if self.shards.len() == 1 {
-                        ended = ended.and_then(|()| self.checks.check_rows(open.row));
-                    }
-                    let shard = open.part.shard;
-                    self.open = None;
-                    ended.map_err(|error| self.shards.name(error, shard))?;
-                }
+                None => self.end_part()?,
             }
         }
+    }
+
+    /// Opens the next part; returns false if there is none.
+    fn open_next(&mut self) -> Result<bool> {
+        let Some(part) = self.parts.parts.pop_front() else { return Ok(false) };
+        let stream = match self.ready.take_if(|(shard, _)| *shard == part.shard) {
+            Some((_, stream)) => stream,
+            None => self.shards.open(part.shard)?,
+        };
+        self.open_part(part, stream)?;
+        Ok(true)
+    }
+
+    /// Closes the open part, whose stream has ended, and checks the rows that it had.
+    ///
+    /// # Errors
+    /// When they are fewer than the shard told, or others than those of a state.
+    fn end_part(&mut self) -> Result<()> {
+        let Some(open) = &mut self.open else { return Ok(()) };
+        open.stream = None;
+        if open.left().is_some_and(|left| left > 0) {
+            let found = open.row.to_string();
+            return Err(self.lies(&found));
+        }
+        let mut ended = open.hashes.end(open.row);
+        if self.shards.len() == 1 {
+            ended = ended.and_then(|()| self.checks.check_rows(open.row));
+        }
+        let shard = open.part.shard;
+        self.open = None;
+        ended.map_err(|error| self.shards.name(error, shard))
     }
 
     /// Releases the source.
