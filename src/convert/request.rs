@@ -272,14 +272,8 @@ fn cast_there_and_back(
     prepare: impl Fn(&ArrayRef) -> Result<ArrayRef>,
 ) -> Result<ArrayRef> {
     let from = original.data_type();
-    let refused = |reason: String| Error::new(ErrorKind::Cast, format!("{from} as {to}: {reason}"));
-    let lost = |reason: String| refused(reason).remedy_is("request a type that holds every value");
-    let impossible = |error: ArrowError| {
-        let zone = unknown_zone(from).or_else(|| unknown_zone(to));
-        let reason =
-            zone.map(|zone| format!("{zone:?} is no time zone of the IANA database, and no offset as \"+01:00\""));
-        refused(reason.unwrap_or_else(|| error.to_string())).remedy_is(CONVERT_FIRST)
-    };
+    let lost = |reason: String| refused(from, to, &reason).remedy_is("request a type that holds every value");
+    let impossible = |error: ArrowError| impossible(from, to, &error);
     let options = CastOptions { safe: false, ..CastOptions::default() };
     let casts = |rows: &ArrayRef, to| prepare(rows).is_ok_and(|rows| cast_with_options(&rows, to, &options).is_ok());
     let original = &prepare(original)?;
@@ -296,7 +290,8 @@ fn cast_there_and_back(
         lowest(lost(error.to_string()).at_row(first_row(original.len(), fits)))
     })?;
     if converted.data_type() != to {
-        return Err(refused(format!("the cast gives {}", converted.data_type())).remedy_is(CONVERT_FIRST));
+        let reason = format!("the cast gives {}", converted.data_type());
+        return Err(refused(from, to, &reason).remedy_is(CONVERT_FIRST));
     }
     let mut differs = None;
     let mut compare = |rows: Range<usize>| {
@@ -330,6 +325,20 @@ fn cast_there_and_back(
         return Err(lost(OTHER.to_owned()).at_row(row));
     }
     Ok(converted)
+}
+
+fn refused(from: &DataType, to: &DataType, reason: &str) -> Error {
+    Error::new(ErrorKind::Cast, format!("{from} as {to}: {reason}"))
+}
+
+/// The error of types between which there is no cast, whatever the values.
+fn impossible(from: &DataType, to: &DataType, error: &ArrowError) -> Error {
+    let zone = unknown_zone(from).or_else(|| unknown_zone(to));
+    let reason = match zone {
+        Some(zone) => format!("{zone:?} is no time zone of the IANA database, and no offset as \"+01:00\""),
+        None => error.to_string(),
+    };
+    refused(from, to, &reason).remedy_is(CONVERT_FIRST)
 }
 
 /// Returns the time zone of timestamps if it is an unknown one, whose clock a cast cannot read.

@@ -125,20 +125,10 @@ pub fn matrix_to_arrow<N: AsRef<str>>(matrix: &Tensor, names: &[N], options: &Co
     }
     let metadata = &options.metadata;
     let batch = batch(rows, columns, bits.map(|bits| bits.readiness), metadata, matrix.readiness())?;
-    if options.types.iter().all(Option::is_none) {
-        return Ok(batch);
+    match options.types.iter().all(Option::is_none) {
+        true => Ok(batch),
+        false => in_requested_types(&batch, matrix, names.len(), options),
     }
-    let requested = (0..names.len()).map(|index| request(&batch, matrix, index, options));
-    let columns = requested.map(|column| {
-        let column = column?;
-        Ok(ColumnNode {
-            node: ArrayNode::of(&column)?,
-            field: column.field().clone(),
-            owner: column.owner(),
-            readiness: column.readiness().cloned(),
-        })
-    });
-    self::batch(rows, columns.collect::<Result<Vec<_>>>()?, None, metadata, matrix.readiness())
 }
 
 /// A column of a matrix that becomes one of a batch.
@@ -263,6 +253,26 @@ fn plan(matrix: &Tensor, columns: usize, options: &ColumnOptions, has_validity: 
         Plan::to_arrow(&dense, true, true, CopyMode::IfNeeded, placement)?;
     }
     Plan::to_columns(&form, columns, is_aligned, options.copy, placement).map(Some)
+}
+
+/// Returns a batch of the columns of a matrix with each in the type that is asked for.
+fn in_requested_types(
+    own: &DeviceArray,
+    matrix: &Tensor,
+    columns: usize,
+    options: &ColumnOptions,
+) -> Result<DeviceArray> {
+    let column = |index| {
+        let column = request(own, matrix, index, options)?;
+        Ok(ColumnNode {
+            node: ArrayNode::of(&column)?,
+            field: column.field().clone(),
+            owner: column.owner(),
+            readiness: column.readiness().cloned(),
+        })
+    };
+    let columns = (0..columns).map(column).collect::<Result<Vec<_>>>()?;
+    batch(own.len(), columns, None, &options.metadata, matrix.readiness())
 }
 
 /// A column of a batch in the type that is asked for.
