@@ -126,19 +126,20 @@ impl ArrowConversion {
         explain_ragged_to_arrow_on((self.device, self.options.copy), rows, self.requested())
     }
 
-    /// Refuses what no values could become together with a validity, before that is read. The tensor is where it was read:
-    /// [`ArrowConversion::reads_on`].
+    /// Refuses what no values could become together with a validity, before that is read.
     ///
     /// # Errors
     /// As [`ArrowConversion::convert`].
     #[cfg(feature = "python")]
     pub(crate) fn check_before_validity(&self, tensor: &Tensor) -> Result<()> {
-        let options = self.options_there(tensor.device())?;
+        let (own, options) = (tensor.device(), self.options_there(tensor.device())?);
+        let there = self.destination().comes_before(own).then(|| tensor.relabelled(Device::CPU));
+        let tensor = there.as_ref().unwrap_or(tensor);
         match &self.names {
             Some(names) => check_matrix(tensor, names, &options)?,
             None => check_to_arrow(tensor, self.requested(), options.copy)?,
         }
-        self.destination().check_stream(tensor.device())
+        self.destination().check_stream(own)
     }
 
     /// Refuses what a matrix's columns have, and rows do not.

@@ -77,7 +77,7 @@ fn is_reached(tensor: &Core) -> bool {
     [DLDeviceType::CPU, DLDeviceType::CUDA].contains(&tensor.device().device_type())
 }
 
-/// As [`import_dlpack`], without a copy of ours: the elements may be misaligned.
+/// As [`dlpack_as_it_is`], of a producer that has not copied it where `copy` forbids that.
 ///
 /// # Errors
 /// As [`import_dlpack`].
@@ -102,7 +102,7 @@ fn refuse_copied(object: &Bound<'_, PyAny>, tensor: &Core) -> PyResult<()> {
     Ok(())
 }
 
-/// As [`import_dlpack`], the producer's own memory, aligned or not.
+/// As [`import_dlpack`], the producer's own memory, aligned or not. It is on `device` if the producer alone can take it there.
 ///
 /// # Errors
 /// As [`import_dlpack`], but for what is copied here.
@@ -111,21 +111,16 @@ pub(super) fn dlpack_as_it_is(
     device: Option<Device>,
     copy: CopyMode,
 ) -> PyResult<Option<Core>> {
-    Ok(imported(object, device, copy)?.map(|(tensor, _)| tensor))
+    if let Ok(tensor) = object.cast_exact::<Tensor>() {
+        return Ok(Some(tensor.get().tensor().clone()));
+    }
+    refuse_masked(object)?;
+    producer::ask(object, device, copy)
 }
 
 /// The tensor on the device asked for, and whether it was copied to be there.
 fn imported(object: &Bound<'_, PyAny>, device: Option<Device>, copy: CopyMode) -> PyResult<Option<(Core, bool)>> {
-    let tensor = match object.cast_exact::<Tensor>() {
-        Ok(tensor) => tensor.get().tensor().clone(),
-        Err(_) => {
-            refuse_masked(object)?;
-            match producer::ask(object, device, copy)? {
-                Some(tensor) => tensor,
-                None => return Ok(None),
-            }
-        }
-    };
+    let Some(tensor) = dlpack_as_it_is(object, device, copy)? else { return Ok(None) };
     if device.is_none_or(|device| device == tensor.device()) {
         return Ok(Some((tensor, false)));
     }

@@ -73,10 +73,10 @@ pub(super) fn to_arrow<'py>(
         return super::ragged::to_arrow(ragged, &conversion, validity.is_some());
     }
     let (host, copy) = (conversion.reads_on(), conversion.options.copy);
-    let tensor = match conversion.names {
-        None => tensor_input::dlpack_to_convert(x, host, copy.once())?,
-        // Misaligned elements are moved once, with the others.
-        Some(_) => tensor_input::dlpack_unmoved(x, host, copy)?,
+    // Misaligned elements of a matrix, and of what goes to the host, are moved once, with the others.
+    let tensor = match conversion.names.is_some() || host.is_some() {
+        true => tensor_input::dlpack_unmoved(x, host, copy)?,
+        false => tensor_input::dlpack_to_convert(x, None, copy.once())?,
     };
     let tensor = tensor.map_or_else(|| Err(no_tensor(x)), Ok)?;
     // Read last: it may be a stream, which a wrong option must not consume.

@@ -431,6 +431,22 @@ def test_of_tensors_that_become_arrow_data(kind: int, target: str | None, names:
         assert all("a cast, and none is made on" in (row.error or "") for row in narrow), narrow
 
 
+@pytest.mark.parametrize("names", [None, ["a", "b"]])
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@pytest.mark.parametrize("kind", [CPU, CUDA, CUDA_HOST, CUDA_MANAGED])
+def test_a_tensor_is_copied_once_on_its_way_to_arrow(kind: int, target: str, names: list[str] | None) -> None:
+    values = pa.array(np.arange(2 * ROWS, dtype="int64"))
+    batch = pa.record_batch({"a": values[:ROWS], "b": values[ROWS:]})
+    # The columns of the matrix are dense.
+    tensor = ad.to_tensor(on(kind, batch), order="F") if names else ad.to_tensor(on(kind, values))
+    report = explained(tensor, to_arrow=True, names=names, device=target, copy=True)
+    with ad.track_copies() as log:
+        made = ad.to_arrow(tensor, names=names, device=target, copy=True)
+    assert made.device == ad.Device(target)
+    if not any(row.how == "view or copy" for row in [*report, report.transfer] if row):
+        assert sum(entry.bytes for entry in log) == report.bytes, (report, list(log))
+
+
 def test_of_a_validity_on_the_way_to_a_device() -> None:
     tensor = ad.to_tensor(pa.array(np.arange(ROWS, dtype="int64")))
     report = explained(tensor, to_arrow=True, validity=True, type=pa.int16(), device="cuda")
