@@ -1,7 +1,5 @@
 //! `from_dlpack` and `from_arrow`: import other libraries' exports as this package's classes.
 
-use std::borrow::Cow;
-
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
@@ -15,8 +13,6 @@ use super::stream::wrap;
 use super::{ArrayStream, Tensor, device};
 use crate::arrow::DeviceArray;
 use crate::device::Device;
-use crate::error::Result;
-use crate::spec::CopyMode;
 use crate::transfer::Destination;
 
 /// Imports a tensor, like `from_dlpack` of the array API standard.
@@ -62,11 +58,11 @@ pub(super) fn from_arrow<'py>(
     let _source = memory::scope(allocator, None)?;
     let asked = device.map(device::extract).transpose()?;
     let on_host = sync.map(is_on_host).transpose()?.unwrap_or(false);
-    let target = Destination::new(asked, copy_mode(copy));
-    let copied = copy == Some(true);
+    let copy = copy_mode(copy);
+    let target = Destination::new(asked, copy);
     let exported = move |array: DeviceArray| if on_host { array.synchronised_on_host() } else { array };
     let streamed = |stream| {
-        let stream = if copied { target.copied_stream(stream)? } else { target.stream(stream)? };
+        let stream = target.delivered_stream(stream)?;
         let stream = if on_host {
             let (field, device_type) = (stream.field().clone(), stream.device_type());
             let arrays = stream.map(move |array| array.map(exported));
@@ -78,12 +74,12 @@ pub(super) fn from_arrow<'py>(
     };
     match arrow_input::arrow_unless(obj, &|unread| check_stream(target, unread.device))? {
         Some(ArrowInput::Array(array)) => {
-            let array = py.detach(|| if copied { target.copied_array(&array) } else { arrived(target, &array) })?;
+            let array = py.detach(|| target.delivered(&array))?;
             wrap(py, exported(array))
         }
         Some(ArrowInput::Stream(stream)) => streamed(stream),
         None => {
-            let Some(tensor) = input::import_dlpack(obj, asked, copy_mode(copy))? else {
+            let Some(tensor) = input::import_dlpack(obj, asked, copy)? else {
                 let opened = sources::open(obj, &Projection::All)?.ok_or_else(|| no_protocol(obj))?;
                 let tell = opened.teller();
                 check_stream(target, opened.unread().device).map_err(|error| tell(py, error))?;
@@ -91,17 +87,12 @@ pub(super) fn from_arrow<'py>(
                 return streamed(opened.stream).map_err(|error| tell(py, error));
             };
             // A copy that was asked for is made by now.
-            let allowed = if copied { CopyMode::IfNeeded } else { copy_mode(copy) };
-            let array = crate::column::to_arrow(&tensor, None, allowed)?;
-            wrap(py, exported(py.detach(|| arrived(target, &array))?))
+            let array = crate::column::to_arrow(&tensor, None, copy.once())?;
+            wrap(py, exported(py.detach(|| Destination::new(asked, copy.once()).delivered(&array))?))
         }
     }
 }
 
 fn check_stream(target: Destination, own: Option<Device>) -> PyResult<()> {
     Ok(own.map_or(Ok(()), |own| target.check_stream(own))?)
-}
-
-fn arrived(target: Destination, array: &DeviceArray) -> Result<DeviceArray> {
-    target.array(array).map(Cow::into_owned)
 }

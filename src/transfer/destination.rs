@@ -167,31 +167,34 @@ impl Destination {
 
 #[cfg(feature = "python")]
 impl Destination {
-    /// As [`Destination::array`], in memory of its own: what is not copied to come there is copied there.
+    /// As [`Destination::array`]; where a copy is asked for, in memory of its own: what is not copied to come there is copied there.
     ///
     /// # Errors
     /// As [`Destination::array`] and [`copy_array_for`].
-    pub(crate) fn copied_array(&self, array: &DeviceArray) -> Result<DeviceArray> {
+    pub(crate) fn delivered(&self, array: &DeviceArray) -> Result<DeviceArray> {
         let there = self.array(array)?;
-        if self.is_copied_from(array.device())? {
+        if self.copy != CopyMode::Always || self.is_copied_from(array.device())? {
             Ok(there.into_owned())
         } else {
             copy_array_for(&there, Language::copy_option())
         }
     }
 
-    /// As [`Destination::stream`], its arrays in memory of their own: what is not copied to come there is copied there.
+    /// As [`Destination::stream`], its arrays as by [`Destination::delivered`].
     ///
     /// # Errors
     /// As [`Destination::check_stream`].
-    pub(crate) fn copied_stream(&self, stream: DeviceArrayStream) -> Result<DeviceArrayStream> {
+    pub(crate) fn delivered_stream(&self, stream: DeviceArrayStream) -> Result<DeviceArrayStream> {
+        if self.copy != CopyMode::Always {
+            return self.stream(stream);
+        }
         let own = Device::new(stream.device_type(), 0);
         let target = self.device.unwrap_or(own);
         require_path(own, target)?;
         let (there, field, source) = (*self, stream.field().clone(), memory_source());
         let arrays = stream.map(move |array| {
             let _source = allocate_from(source.clone());
-            there.copied_array(&array?)
+            there.delivered(&array?)
         });
         Ok(DeviceArrayStream::new(field, target.device_type(), arrays))
     }
