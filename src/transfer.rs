@@ -11,6 +11,8 @@ mod on_device;
 mod own_memory;
 mod path;
 mod request;
+#[cfg(feature = "python")]
+mod requested;
 mod staging;
 mod to_device;
 
@@ -36,5 +38,7 @@ pub use path::is_shared;
 pub(crate) use path::plan_transfer;
 pub(crate) use path::{elsewhere, plan_transfer_unasked};
 pub use request::Transfer;
+#[cfg(feature = "python")]
+pub(crate) use requested::{check_requested_on, requested_on};
 pub use to_device::{array_to_device, stream_to_device, tensor_to_device, tensors_to_device};
 pub(crate) use to_device::{array_to_read, bytes_to_host};

@@ -14,7 +14,7 @@ use crate::arrow::{DeviceArray, DeviceArrayStream};
 use crate::convert::{check_request_on, request_field};
 use crate::device::Device;
 use crate::ffi::dlpack::DLDeviceType;
-use crate::transfer::{Transfer, array_to_device, require_path, with_null_count};
+use crate::transfer::{Transfer, check_requested_on, requested_on, require_path, with_null_count};
 
 /// `__arrow_c_array__(requested_schema=None)`.
 pub(super) fn c_array<'py>(
@@ -81,19 +81,8 @@ impl DeviceKeywords {
     /// # Errors
     /// When no cast gives the requested type, or no copy reaches the requested device.
     pub(super) fn apply(&self, array: &DeviceArray, requested: Option<&FieldRef>) -> crate::error::Result<DeviceArray> {
-        let target = self.target(array.device());
-        let transfer = Transfer::to(target, "requested_device");
-        let as_requested = |array: DeviceArray| match requested {
-            Some(field) => request_field(&array, field),
-            None => Ok(array),
-        };
-        // The host converts, wherever it is one of the two.
-        let array = if target.is_cpu() {
-            as_requested(array_to_device(array, &transfer)?)?
-        } else {
-            array_to_device(&as_requested(array.clone())?, &transfer)?
-        };
-        let array = with_null_count(&array)?;
+        let transfer = Transfer::to(self.target(array.device()), "requested_device");
+        let array = with_null_count(&requested_on(array, requested, &transfer)?)?;
         Ok(if self.on_host { array.synchronised_on_host() } else { array })
     }
 
@@ -103,10 +92,9 @@ impl DeviceKeywords {
         Ok(require_path(own, self.target(own))?)
     }
 
-    /// Refuses a type that no array of a stream on `own` can have: the host casts, wherever it is one of the two devices.
+    /// Refuses a type that no array of a stream on `own` can have.
     pub(super) fn check_request(&self, own: Device, field: &FieldRef, requested: &FieldRef) -> PyResult<()> {
-        let device = if self.target(own).is_cpu() { Device::CPU } else { own };
-        Ok(check_request_on(device, field, requested)?)
+        Ok(check_requested_on(own, self.target(own), field, requested)?)
     }
 
     /// A stream as it is exported: what is wrong with an array is told where it comes.
