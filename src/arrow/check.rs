@@ -11,6 +11,7 @@ use crate::alloc::is_addressable;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ffi::arrow_device::ArrowArray;
+use crate::spec::item_of_lists;
 use crate::stream_order::check_host;
 
 /// What a buffer holds, which determines its size.
@@ -335,7 +336,6 @@ unsafe fn check_size<T: Copy + TryInto<usize> + std::fmt::Display>(
 }
 
 /// Returns the types of an array's children, and of a dictionary's values.
-#[cfg(feature = "python")]
 pub(crate) fn child_types(data_type: &DataType) -> Vec<&DataType> {
     match data_type {
         DataType::Dictionary(_, values) => vec![values],
@@ -343,19 +343,19 @@ pub(crate) fn child_types(data_type: &DataType) -> Vec<&DataType> {
     }
 }
 
+/// Returns whether a type, or one inside it at any level, is what `is_found` looks for.
+pub(crate) fn has_type(data_type: &DataType, is_found: &impl Fn(&DataType) -> bool) -> bool {
+    is_found(data_type) || child_types(data_type).into_iter().any(|child| has_type(child, is_found))
+}
+
 /// Returns the child fields of a type, in the order of `ArrowArray.children`.
 pub(super) fn children_of(data_type: &DataType) -> SmallVec<[&FieldRef; 1]> {
     match data_type {
-        DataType::List(child)
-        | DataType::LargeList(child)
-        | DataType::ListView(child)
-        | DataType::LargeListView(child)
-        | DataType::FixedSizeList(child, _)
-        | DataType::Map(child, _) => smallvec![child],
+        DataType::FixedSizeList(child, _) | DataType::Map(child, _) => smallvec![child],
         DataType::Struct(fields) => fields.iter().collect(),
         DataType::Union(fields, _) => fields.iter().map(|(_, field)| field).collect(),
         DataType::RunEndEncoded(run_ends, values) => smallvec![run_ends, values],
-        _ => smallvec![],
+        other => item_of_lists(other).map_or_else(SmallVec::new, |item| smallvec![item]),
     }
 }
 

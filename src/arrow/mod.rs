@@ -41,7 +41,7 @@ mod view;
 pub(crate) use bitmaps::{BitRange, BitmapBytes, BitmapLevel};
 #[cfg(feature = "python")]
 pub(crate) use check::child_types;
-pub(crate) use check::{counts_in, same_layout};
+pub(crate) use check::{counts_in, has_type, same_layout};
 pub use chunks::Chunks;
 pub(crate) use chunks::empty_on;
 pub(crate) use decompose::{Decomposed, Piece, Wanted, read_host, rebase};

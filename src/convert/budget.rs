@@ -7,6 +7,7 @@ use arrow_schema::{DataType, UnionMode};
 
 use super::repeat::slots;
 use crate::alloc::fallible;
+use crate::arrow::{has_type, list_item};
 use crate::error::Result;
 
 /// The size of an array with its runs, codes and views written out. All of it saturates.
@@ -239,15 +240,7 @@ fn reserved(data_type: &DataType, rows: usize) -> usize {
 }
 
 fn is_list(data_type: &DataType) -> bool {
-    matches!(
-        data_type,
-        DataType::List(_)
-            | DataType::LargeList(_)
-            | DataType::ListView(_)
-            | DataType::LargeListView(_)
-            | DataType::FixedSizeList(_, _)
-            | DataType::Map(_, _)
-    )
+    list_item(data_type).is_some() || matches!(data_type, DataType::Map(_, _))
 }
 
 /// Returns whether the number of rows determines the size of an array of this type.
@@ -266,19 +259,7 @@ fn is_text(data_type: &DataType) -> bool {
 }
 
 fn has_text(data_type: &DataType) -> bool {
-    match data_type {
-        DataType::Struct(fields) => fields.iter().any(|field| has_text(field.data_type())),
-        DataType::Union(fields, _) => fields.iter().any(|(_, field)| has_text(field.data_type())),
-        DataType::Dictionary(_, values) => has_text(values),
-        DataType::RunEndEncoded(_, values) => has_text(values.data_type()),
-        DataType::List(item)
-        | DataType::LargeList(item)
-        | DataType::ListView(item)
-        | DataType::LargeListView(item)
-        | DataType::FixedSizeList(item, _)
-        | DataType::Map(item, _) => has_text(item.data_type()),
-        other => is_text(other),
-    }
+    has_type(data_type, &is_text)
 }
 
 #[cfg(test)]

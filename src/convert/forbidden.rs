@@ -15,7 +15,7 @@ use arrow_buffer::bit_chunk_iterator::BitChunks;
 use arrow_buffer::{ArrowNativeType, BooleanBufferBuilder, NullBuffer, OffsetBuffer};
 use arrow_schema::{DataType, Field, FieldRef, TimeUnit, UnionFields};
 
-use crate::arrow::list_item;
+use crate::arrow::{has_type, list_item};
 
 /// What is found: the field's name, and the row where it can be told.
 type Fault = (String, Option<usize>);
@@ -87,14 +87,9 @@ pub(super) fn first_null(field: &Field, array: &dyn Array) -> Option<Fault> {
 
 /// Returns whether a type allows not all counts: dates in milliseconds are whole days, and times are those of one day.
 pub(super) fn has_limits(data_type: &DataType) -> bool {
-    match data_type {
-        DataType::Date64 | DataType::Time32(_) | DataType::Time64(_) => true,
-        DataType::Struct(fields) => fields.iter().any(|field| has_limits(field.data_type())),
-        DataType::Union(fields, _) => fields.iter().any(|(_, field)| has_limits(field.data_type())),
-        DataType::RunEndEncoded(_, values) => has_limits(values.data_type()),
-        DataType::Dictionary(_, values) => has_limits(values),
-        other => items(other).is_some_and(|item| has_limits(item.data_type())),
-    }
+    let is_limited =
+        |data_type: &DataType| matches!(data_type, DataType::Date64 | DataType::Time32(_) | DataType::Time64(_));
+    has_type(data_type, &is_limited)
 }
 
 /// Returns the first value of an array that its type does not allow, and that was one of another type: the column had the type `own`.

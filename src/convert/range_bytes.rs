@@ -9,6 +9,7 @@ use arrow_schema::DataType;
 use super::collect::beyond_int32;
 use super::shown_text::shown_bytes;
 use crate::alloc::fallible;
+use crate::arrow::has_type;
 use crate::error::Result;
 
 /// Returns the bytes of the values, offsets and bits of these rows, which the array has; without [`shared_bytes`].
@@ -39,19 +40,11 @@ pub(super) fn range_bytes(data: &ArrayData, rows: &Range<usize>) -> usize {
 
 /// Returns whether rows of this type share memory of their array, or have no bytes of their own.
 pub(super) fn shares_memory(data_type: &DataType) -> bool {
-    match data_type {
-        DataType::Dictionary(_, _)
-        | DataType::ListView(_)
-        | DataType::LargeListView(_)
-        | DataType::Union(_, _)
-        | DataType::RunEndEncoded(_, _) => true,
-        DataType::List(item)
-        | DataType::LargeList(item)
-        | DataType::Map(item, _)
-        | DataType::FixedSizeList(item, _) => shares_memory(item.data_type()),
-        DataType::Struct(fields) => fields.iter().any(|field| shares_memory(field.data_type())),
-        _ => false,
-    }
+    use DataType::{Dictionary, LargeListView, ListView, RunEndEncoded, Union};
+    let shares = |data_type: &DataType| {
+        matches!(data_type, Dictionary(..) | ListView(_) | LargeListView(_) | Union(..) | RunEndEncoded(..))
+    };
+    has_type(data_type, &shares)
 }
 
 /// Returns the bytes that rows of the array share: dictionaries, and all memory of list views, unions and runs.

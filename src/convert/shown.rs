@@ -13,7 +13,7 @@ use super::budget::require_nulls;
 use super::forbidden::{shown_items, shown_of_union, shown_runs, shown_values};
 use super::range_bytes::range_bytes;
 use crate::alloc::fallible;
-use crate::arrow::{DeviceArray, Hidden};
+use crate::arrow::{DeviceArray, Hidden, has_type};
 use crate::error::{Error, Result, catch_panic};
 
 /// Returns an array of the same type and rows, whose lists begin at the first item, and whose slots that no row shows have a value that
@@ -56,19 +56,7 @@ fn first_offset<T: ArrowNativeType>(data: &ArrayData) -> usize {
 
 /// Returns whether a type has fixed-size lists at any level.
 pub(super) fn has_fixed_lists(data_type: &DataType) -> bool {
-    match data_type {
-        DataType::FixedSizeList(_, _) => true,
-        DataType::Struct(fields) => fields.iter().any(|field| has_fixed_lists(field.data_type())),
-        DataType::Union(fields, _) => fields.iter().any(|(_, field)| has_fixed_lists(field.data_type())),
-        DataType::RunEndEncoded(_, values) => has_fixed_lists(values.data_type()),
-        DataType::Dictionary(_, values) => has_fixed_lists(values),
-        DataType::Map(item, _)
-        | DataType::List(item)
-        | DataType::LargeList(item)
-        | DataType::ListView(item)
-        | DataType::LargeListView(item) => has_fixed_lists(item.data_type()),
-        _ => false,
-    }
+    has_type(data_type, &|data_type| matches!(data_type, DataType::FixedSizeList(_, _)))
 }
 
 /// As [`shown`], of the slots that are not null in `seen`; `is_nullable` of their field.
