@@ -12,7 +12,7 @@ use crate::convert::{matrix_stride, row_stride};
 use crate::cuda::is_cuda;
 use crate::device::Device;
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::{Error, Remedy, Result};
 use crate::explain::{Report, explain_column, explain_matrix};
 use crate::matrix::{check_matrix_output, write_matrix};
 use crate::spec::{Conversion, CopyMode, is_struct};
@@ -209,7 +209,7 @@ impl Conversion {
         require_copy(self.copy)?;
         let Some(room) = out.shape().first() else {
             let error = Error::argument("out has no dimension, and the result has one for its rows");
-            return Err(error.remedy_is("pass an output of the result's shape").in_column(field.name()));
+            return Err(error.remedy_is(Remedy::OutputShape).in_column(field.name()));
         };
         self.check_room(field, rows.unwrap_or(usize::try_from(*room).unwrap_or_default()), default_dtype, out)
     }

@@ -348,6 +348,7 @@ remedies! {
         "pass an output of the result's dtype, or its dtype as Conversion::dtype",
         "pass an out of the result's dtype, or the dtype of out as dtype=",
     }
+    OutputShape { "pass an output of the result's shape", "pass an out of the result's shape" }
     BinaryType { "ask for DataType::Binary instead", "pass type=binary() instead" }
     // Columns.
     ColumnAlone { column } {

@@ -175,7 +175,7 @@ impl<'a> Output<'a> {
                 "out has shape {:?}, and the result {shape:?}",
                 self.shape.as_slice()
             ))
-            .remedy_is("pass an output of the result's shape"));
+            .remedy_is(Remedy::OutputShape));
         }
         Ok(())
     }

@@ -94,6 +94,12 @@ class TestLayouts:
             ad.to_tensor(BATCH, out=out)
         np.testing.assert_array_equal(out, before)
 
+    @pytest.mark.parametrize("shape", [(3, 3), (4, 2), (3,), ()])
+    def test_the_remedy_of_another_shape_names_the_keyword(self, shape: tuple[int, ...]):
+        with pytest.raises(ad.ConversionError) as caught:
+            ad.to_tensor(BATCH, out=np.zeros(shape))
+        assert caught.value.remedy == "pass an out of the result's shape"
+
     @pytest.mark.parametrize("shape", [(1, 2), (3, 1), (1, 1), (0, 2), (3, 0), (0, 0)])
     @pytest.mark.parametrize("order", ["C", "F"])
     def test_short_ones(self, shape: tuple[int, int], order: Any):
