@@ -283,4 +283,6 @@ fn no_method_copies_where_that_is_forbidden() {
     let nulls = chunks[0].column(0).unwrap();
     assert!(never.validity_bits(&nulls).unwrap().is_some());
     assert_eq!(never.copy(CopyMode::Always).validity_bits(&nulls).unwrap_err().kind(), ErrorKind::Argument);
+    let error = Conversion::default().length(2).validity_bits(&nulls).unwrap_err();
+    assert!(error.reason().contains("none for the elements of lists"), "{error}");
 }

@@ -7,9 +7,9 @@ use super::planned::ResultForm;
 use super::run::Run;
 use crate::arrow::{Chunks, DeviceArray};
 use crate::column::{Bits, run_here, validity_bits};
-use crate::error::{Error, Result};
+use crate::error::{Error, Remedy, Result};
 use crate::ragged::Ragged;
-use crate::spec::{Conversion, Pad};
+use crate::spec::{Conversion, Pad, PerColumn};
 use crate::tensor::Tensor;
 
 impl Conversion {
@@ -89,11 +89,21 @@ impl Conversion {
     pub fn validity_bits<'a>(&self, data: impl TryInto<Chunks<'a>, Error: Into<Error>>) -> Result<Option<Bits>> {
         let chunks = Chunks::of(data)?;
         self.refuse_columns(chunks.field())?;
+        self.require_bitmap()?;
+        self.bits_of(chunks.field(), chunks.arrays())
+    }
+
+    /// Refuses what a bitmap is not: a copy, and a bit for each element.
+    pub(crate) fn require_bitmap(&self) -> Result<()> {
         if self.copy.asks_for_own(self.writable) {
             let error = Error::argument("a validity bitmap is a view, and a copy is asked for");
             return Err(error.remedy_is("allow views, or ask for validity as bools"));
         }
-        self.bits_of(chunks.field(), chunks.arrays())
+        if self.length != PerColumn::default() {
+            let error = Error::argument("a bitmap has a bit for each row, and none for the elements of lists");
+            return Err(error.remedy_is(Remedy::NoLengthOrBools));
+        }
+        Ok(())
     }
 
     /// As [`Conversion::validity_bits`], for columns that were checked.

@@ -297,6 +297,7 @@ remedies! {
     }
     LeaveOutOfUnit { "leave the column out of Conversion::unit", "leave the column out of unit=" }
     LeaveOutOfLength { "leave the column out of Conversion::length", "leave the column out of length=" }
+    NoLengthOrBools { "set no Conversion::length, or ask for the validity as bools", "leave out length=, or bits=" }
     NoLength { "set no Conversion::length", "leave length= out" }
     RaggedOrLength {
         "convert it as ragged rows, or pass Conversion::length if all rows have one length",

@@ -20,7 +20,6 @@ use super::tensor::with_output;
 use super::{CopyLog, counts, device, varied};
 use crate::batch::each_tensor;
 use crate::column::Bits;
-use crate::error::Error;
 use crate::spec::{Conversion, Selection};
 
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -301,12 +300,11 @@ fn validity<'py>(
     xp: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     // Read before the data: a wrong option must not consume a stream.
-    if bits && length.is_some() {
-        let error = Error::argument("a bitmap has a bit for each row, and none for the elements of lists");
-        return Err(error.remedy_is("leave out length=, or bits=").into());
-    }
     let mut conversion = Conversion::default().memory_order(ORDER.parse(order)?);
     conversion.length = read_length(length)?;
+    if bits {
+        conversion.require_bitmap()?;
+    }
     let conversion = conversion.select(Selection::Whole(columns.map(names).transpose()?));
     let conversion = conversion.device(device.map(device::extract).transpose()?);
     let xp = namespace(xp)?;
