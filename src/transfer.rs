@@ -13,6 +13,8 @@ mod path;
 mod request;
 #[cfg(feature = "python")]
 mod requested;
+#[cfg(feature = "python")]
+mod settled;
 mod staging;
 mod to_device;
 
@@ -40,5 +42,7 @@ pub(crate) use path::{elsewhere, plan_transfer_unasked};
 pub use request::Transfer;
 #[cfg(feature = "python")]
 pub(crate) use requested::{check_requested_on, requested_on};
+#[cfg(feature = "python")]
+pub(crate) use settled::{REALIGNED, copied_where_it_is, why_copied};
 pub use to_device::{array_to_device, stream_to_device, tensor_to_device, tensors_to_device};
 pub(crate) use to_device::{array_to_read, bytes_to_host};

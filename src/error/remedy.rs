@@ -90,6 +90,8 @@ macro_rules! remedies {
 remedies! {
     // Copies.
     AllowCopy { "pass CopyMode::IfNeeded to allow it", "pass copy=None to allow it" }
+    CopyIfNeeded { "pass CopyMode::IfNeeded", "pass copy=None" }
+    AllowRealigning { "pass CopyMode::IfNeeded to realign them", "pass copy=None to realign them" }
     AllowCopyOrReadOnly { "pass CopyMode::IfNeeded, or Conversion::writable(false)", "pass copy=None, or writable=False" }
     AllowCopyOrNoOutput { "pass CopyMode::IfNeeded, or no output for a view", "pass copy=None, or leave out= out for a view" }
     ToResults {

@@ -178,7 +178,7 @@ impl InputChunks {
             }
             None => {
                 // A copy that is asked for is made of the column, once.
-                if let Some(tensor) = dlpack_to_convert(object, None, conversion.copy.once())? {
+                if let Some(tensor) = dlpack_to_convert(object, conversion.copy.once())? {
                     return Self::of_tensor(py, &tensor, conversion);
                 }
                 let opened = sources::open(object, &projection)?.ok_or_else(|| no_protocol(object))?;

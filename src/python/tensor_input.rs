@@ -4,18 +4,12 @@ use pyo3::prelude::*;
 
 use super::masked::refuse_masked;
 use super::{Tensor, producer};
-use crate::convert::compact;
 use crate::device::Device;
-use crate::error::{Error, ErrorKind, Remedy};
-use crate::ffi::dlpack::DLDeviceType;
 use crate::plan::not_allowed;
 use crate::spec::CopyMode;
 use crate::stream_order;
 use crate::tensor::Tensor as Core;
-use crate::transfer::{Destination, copy_on_device};
-
-/// Why a tensor of another library is copied where nobody asked for it.
-pub(super) const REALIGNED: &str = "misaligned elements realigned";
+use crate::transfer::{Destination, copied_where_it_is, why_copied};
 
 /// Imports a tensor of DLPack, or of the CUDA array interface where that is all there is; `None` for an object without.
 ///
@@ -29,52 +23,21 @@ pub fn import_dlpack(object: &Bound<'_, PyAny>, device: Option<Device>, copy: Co
 }
 
 /// As [`import_dlpack`], of a tensor that becomes a column: that realigns elements in host memory itself.
-pub(super) fn dlpack_to_convert(
-    object: &Bound<'_, PyAny>,
-    device: Option<Device>,
-    copy: CopyMode,
-) -> PyResult<Option<Core>> {
-    let Some((tensor, moved)) = imported(object, device, copy)? else { return Ok(None) };
-    if !tensor.device().is_cpu() {
-        return settled(object, tensor, moved, copy).map(Some);
+pub(super) fn dlpack_to_convert(object: &Bound<'_, PyAny>, copy: CopyMode) -> PyResult<Option<Core>> {
+    match dlpack_as_it_is(object, None, copy)? {
+        Some(tensor) if !tensor.device().is_cpu() => settled(object, tensor, false, copy).map(Some),
+        Some(tensor) => refuse_copied(object, &tensor, copy).map(|()| Some(tensor)),
+        None => Ok(None),
     }
-    if copy == CopyMode::Never {
-        refuse_copied(object, &tensor)?;
-    }
-    Ok(Some(tensor))
 }
 
 /// An imported tensor, copied where that was asked for or its elements are misaligned.
 fn settled(object: &Bound<'_, PyAny>, tensor: Core, moved: bool, copy: CopyMode) -> PyResult<Core> {
-    let reason = match copy {
-        CopyMode::Always if !moved => "copy=True",
-        CopyMode::IfNeeded if !tensor.is_aligned() && is_reached(&tensor) => REALIGNED,
-        CopyMode::Never if !tensor.is_aligned() => {
-            let reason = format!("the elements are not aligned for {}", tensor.dtype());
-            return Err(not_allowed(reason).remedy_is("pass copy=None to realign them").into());
-        }
-        CopyMode::Never => {
-            refuse_copied(object, &tensor)?;
-            return Ok(tensor);
-        }
-        _ => return Ok(tensor),
+    let Some(why) = why_copied(&tensor, moved, copy)? else {
+        return refuse_copied(object, &tensor, copy).map(|()| tensor);
     };
-    if !is_reached(&tensor) {
-        let error = Error::new(
-            ErrorKind::Device,
-            format!("no memory on {} is allocated here, and {reason} needs some", tensor.device()),
-        );
-        return Err(error.remedy_is(Remedy::from("pass copy=None").or(tensor.device().host_remedy())).into());
-    }
-    if tensor.device().device_type() == DLDeviceType::CUDA {
-        return Ok(copy_on_device(&tensor, stream_order::current_stream(), reason)?);
-    }
-    Ok(object.py().detach(|| compact(&tensor, reason))?)
-}
-
-/// Whether elements can be copied where they are.
-fn is_reached(tensor: &Core) -> bool {
-    [DLDeviceType::CPU, DLDeviceType::CUDA].contains(&tensor.device().device_type())
+    let stream = stream_order::current_stream();
+    Ok(object.py().detach(|| copied_where_it_is(&tensor, stream, why))?)
 }
 
 /// As [`dlpack_as_it_is`], of a producer that has not copied it where `copy` forbids that.
@@ -87,15 +50,12 @@ pub(super) fn dlpack_unmoved(
     copy: CopyMode,
 ) -> PyResult<Option<Core>> {
     let tensor = dlpack_as_it_is(object, device, copy)?;
-    if let (Some(tensor), CopyMode::Never) = (&tensor, copy) {
-        refuse_copied(object, tensor)?;
-    }
-    Ok(tensor)
+    tensor.map(|tensor| refuse_copied(object, &tensor, copy).map(|()| tensor)).transpose()
 }
 
-/// Refuses what a producer has copied to hand it out.
-fn refuse_copied(object: &Bound<'_, PyAny>, tensor: &Core) -> PyResult<()> {
-    if tensor.is_copied() && !object.is_exact_instance_of::<Tensor>() {
+/// Refuses what a producer has copied to hand it out, where no copy is allowed.
+fn refuse_copied(object: &Bound<'_, PyAny>, tensor: &Core, copy: CopyMode) -> PyResult<()> {
+    if copy == CopyMode::Never && tensor.is_copied() && !object.is_exact_instance_of::<Tensor>() {
         let reason = "the producer made a copy, which copy=False forbids";
         return Err(not_allowed(reason).into());
     }

@@ -76,7 +76,7 @@ pub(super) fn to_arrow<'py>(
     // Misaligned elements of a matrix, and of what goes to the host, are moved once, with the others.
     let tensor = match conversion.names.is_some() || host.is_some() {
         true => tensor_input::dlpack_unmoved(x, host, copy)?,
-        false => tensor_input::dlpack_to_convert(x, None, copy.once())?,
+        false => tensor_input::dlpack_to_convert(x, copy.once())?,
     };
     let tensor = tensor.map_or_else(|| Err(no_tensor(x)), Ok)?;
     // Read last: it may be a stream, which a wrong option must not consume.

@@ -15,7 +15,7 @@ use pyo3::pyclass::boolean_struct::True;
 use super::super::attach::release_attached;
 use super::super::errors::panicked;
 use super::super::lent::LentTensor;
-use super::super::{capsule, producer, tensor_input};
+use super::super::{capsule, producer};
 use crate::callback;
 use crate::convert::compact;
 use crate::cuda::is_cuda;
@@ -27,6 +27,7 @@ use crate::ffi::dlpack::{
     DLPackExchangeAPIHeader, DLPackSetError, DLPackVersion, DLTensor,
 };
 use crate::stream_order::{self, Wait};
+use crate::transfer::REALIGNED;
 
 /// A class of tensors: C consumers read its instances, and make them, through an [`exchange_api`] table.
 ///
@@ -146,7 +147,7 @@ pub(super) fn arrived(tensor: crate::tensor::Tensor) -> PyResult<crate::tensor::
         readiness.written_behind_others(&current, stream, Wait::ExchangeImport)?;
     }
     let misaligned = tensor.device().is_cpu() && !tensor.is_aligned();
-    Ok(if misaligned { compact(&tensor, tensor_input::REALIGNED)? } else { tensor })
+    Ok(if misaligned { compact(&tensor, REALIGNED)? } else { tensor })
 }
 
 /// `managed_tensor_from_py_object_no_sync`.
