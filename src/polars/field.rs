@@ -77,25 +77,26 @@ fn arrow_type(dtype: &DataType, metadata: &mut HashMap<String, String>) -> Resul
             return Err(Error::unsupported(format!("polars' {dtype}: Rust objects have no Arrow type"))
                 .remedy_is("leave the column out, or make a column of its values first"));
         }
-        other => match other.try_to_arrow(CompatLevel::newest()) {
-            Ok(ArrowDataType::Extension(extension)) => {
-                metadata.insert(EXTENSION_TYPE_NAME_KEY.to_owned(), extension.name.to_string());
-                if let Some(text) = &extension.metadata {
-                    metadata.insert(EXTENSION_TYPE_METADATA_KEY.to_owned(), text.to_string());
-                }
-                let storage = other.to_storage();
-                if has_categories(&storage) {
-                    let reason = format!("polars' {dtype}: an extension type over categories");
-                    return Err(Error::unsupported(reason).remedy_is("take its storage first: series.to_storage()"));
-                }
-                return arrow_type(&storage, metadata);
-            }
-            _ => {
-                return Err(Error::unsupported(format!("polars' {dtype} has no Arrow type"))
-                    .remedy_is("cast it first, or leave the column out"));
-            }
-        },
+        other => return storage_type(other, metadata),
     })
+}
+
+/// The type of the storage of an extension dtype, whose name and metadata are added.
+fn storage_type(dtype: &DataType, metadata: &mut HashMap<String, String>) -> Result<ArrowType> {
+    let Ok(ArrowDataType::Extension(extension)) = dtype.try_to_arrow(CompatLevel::newest()) else {
+        return Err(Error::unsupported(format!("polars' {dtype} has no Arrow type"))
+            .remedy_is("cast it first, or leave the column out"));
+    };
+    metadata.insert(EXTENSION_TYPE_NAME_KEY.to_owned(), extension.name.to_string());
+    if let Some(text) = &extension.metadata {
+        metadata.insert(EXTENSION_TYPE_METADATA_KEY.to_owned(), text.to_string());
+    }
+    let storage = dtype.to_storage();
+    if has_categories(&storage) {
+        let reason = format!("polars' {dtype}: an extension type over categories");
+        return Err(Error::unsupported(reason).remedy_is("take its storage first: series.to_storage()"));
+    }
+    arrow_type(&storage, metadata)
 }
 
 fn time_unit(unit: TimeUnit) -> ArrowTimeUnit {
