@@ -9,6 +9,7 @@ use super::repeat::slots;
 use crate::alloc::fallible;
 use crate::arrow::{has_type, list_item};
 use crate::error::Result;
+use crate::spec;
 
 /// The size of an array with its runs, codes and views written out. All of it saturates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -254,8 +255,7 @@ fn is_flat(data_type: &DataType) -> bool {
 }
 
 fn is_text(data_type: &DataType) -> bool {
-    use DataType::{Binary, BinaryView, FixedSizeBinary, LargeBinary, LargeUtf8, Utf8, Utf8View};
-    matches!(data_type, Utf8 | LargeUtf8 | Utf8View | Binary | LargeBinary | BinaryView | FixedSizeBinary(_))
+    spec::is_text(data_type) || matches!(data_type, DataType::FixedSizeBinary(_))
 }
 
 fn has_text(data_type: &DataType) -> bool {

@@ -7,9 +7,10 @@ use arrow_schema::{DataType as ArrowType, Field, FieldRef, TimeUnit};
 use polars_arrow::datatypes::{ArrowDataType, Field as PolarsField, IntegerType, TimeUnit as PolarsTimeUnit};
 use polars_core::prelude::PlSmallStr;
 
+use crate::arrow::has_type;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::spec::FixedShapeTensor;
+use crate::spec::{FixedShapeTensor, is_utf8};
 
 const BOOL8: &str = "arrow.bool8";
 /// The largest precision of polars' decimals.
@@ -59,7 +60,7 @@ pub(super) fn readable(field: &Field) -> Result<FieldRef> {
             ArrowType::Struct(columns.collect::<Result<_>>()?)
         }
         // Categories, unless the values are no text.
-        ArrowType::Dictionary(_, values) if is_text(values) => own.clone(),
+        ArrowType::Dictionary(_, values) if is_utf8(values) => own.clone(),
         ArrowType::Dictionary(_, values) => readable_type(values)?,
         ArrowType::RunEndEncoded(_, values) => readable(values)?.data_type().clone(),
         ArrowType::Interval(_) | ArrowType::Union(_, _) | ArrowType::Map(_, _) => {
@@ -77,18 +78,9 @@ fn readable_type(data_type: &ArrowType) -> Result<ArrowType> {
     Ok(readable(&Field::new("", data_type.clone(), true))?.data_type().clone())
 }
 
-fn is_text(data_type: &ArrowType) -> bool {
-    matches!(data_type, ArrowType::Utf8 | ArrowType::LargeUtf8 | ArrowType::Utf8View)
-}
-
 /// Whether values of this type, or inside them, are codes, which polars maps to its own categories.
 pub(super) fn has_codes(data_type: &ArrowType) -> bool {
-    match data_type {
-        ArrowType::Dictionary(_, _) => true,
-        ArrowType::LargeList(items) | ArrowType::FixedSizeList(items, _) => has_codes(items.data_type()),
-        ArrowType::Struct(columns) => columns.iter().any(|column| has_codes(column.data_type())),
-        _ => false,
-    }
+    has_type(data_type, &|data_type| matches!(data_type, ArrowType::Dictionary(_, _)))
 }
 
 /// Returns a field that [`readable`] has made, in polars' own words.

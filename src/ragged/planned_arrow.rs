@@ -14,7 +14,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Remedy, Result};
 use crate::ffi::dlpack::DLDeviceType;
 use crate::plan::{Action, Plan, refused_copy};
-use crate::spec::{CopyMode, VariableShape, casting, is_text, item_of_lists};
+use crate::spec::{CopyMode, VariableShape, casting, is_text, is_utf8, item_of_lists};
 use crate::tensor::Tensor;
 use crate::transfer::plan_transfer_unasked;
 
@@ -202,8 +202,7 @@ impl Ragged {
 
     /// The field of the bytes as strings or binaries, in plain form.
     pub(super) fn text_field(&self, field: &FieldRef) -> FieldRef {
-        let text = matches!(field.data_type(), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
-        let data_type = match (text, self.offsets.dtype()) {
+        let data_type = match (is_utf8(field.data_type()), self.offsets.dtype()) {
             (true, DType::Int32) => DataType::Utf8,
             (true, _) => DataType::LargeUtf8,
             (false, DType::Int32) => DataType::Binary,
@@ -226,11 +225,10 @@ impl Ragged {
     /// Whether bytes are read, to see that they are UTF-8 as `field` says. A producer of Arrow data vouches for its strings: bytes and offsets
     /// in its memory, as they lie there. Offsets lie within the bytes, so that without bytes every row is the empty string.
     pub(super) fn is_text_read(&self, values: &Tensor, field: &FieldRef) -> bool {
-        let text = matches!(field.data_type(), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
         let trusted = values.is_untouched()
             && self.offsets.is_untouched()
             && self.field.as_ref().is_some_and(|own| own.data_type() == field.data_type());
-        text && !trusted && !values.is_empty()
+        is_utf8(field.data_type()) && !trusted && !values.is_empty()
     }
 
     /// As [`Ragged::plan_to_arrow`], of rows that are moved to a device before.

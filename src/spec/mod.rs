@@ -45,7 +45,7 @@ pub(crate) use list_lengths::{is_list, item_of_lists};
 pub(crate) use matrix::MatrixOptions;
 pub(crate) use matrix::MatrixSpec;
 pub use matrix::MemoryOrder;
-pub(crate) use no_tensor::{is_of_structs, is_text, remedy_of_fixed_lists, remedy_of_items};
+pub(crate) use no_tensor::{is_of_structs, is_text, is_utf8, remedy_of_fixed_lists, remedy_of_items};
 pub use nulls::{NullPolicy, Scalar};
 pub(crate) use nulls::{Nulls, Pattern};
 pub(crate) use options::{ColumnOption, Options};

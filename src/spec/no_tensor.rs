@@ -6,17 +6,14 @@ use super::list_lengths::{is_list, item_of_lists};
 use super::options::Options;
 use crate::error::{Error, Remedy};
 
+/// Returns whether values of this type are strings.
+pub(crate) fn is_utf8(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
+}
+
 /// Returns whether values of this type are strings or binary values of any length.
 pub(crate) fn is_text(data_type: &DataType) -> bool {
-    matches!(
-        data_type,
-        DataType::Utf8
-            | DataType::LargeUtf8
-            | DataType::Utf8View
-            | DataType::Binary
-            | DataType::LargeBinary
-            | DataType::BinaryView
-    )
+    is_utf8(data_type) || matches!(data_type, DataType::Binary | DataType::LargeBinary | DataType::BinaryView)
 }
 
 /// Returns whether values of this type are lists of structs, at any depth.
