@@ -137,7 +137,7 @@ impl ShuffleBuffer {
     /// only rows that are in the buffer afterwards: the draws do not depend on the data, so these rows are known before.
     ///
     /// # Errors
-    /// As [`skip`](Self::skip); if the source has fewer rows.
+    /// As [`skip`](Self::skip); if the source has fewer rows, or more where the draws depend on it.
     pub(super) fn replay(
         &mut self,
         feed: &mut SourceRows,
@@ -162,7 +162,7 @@ impl ShuffleBuffer {
             feed.skip(first.saturating_sub(feed.position()), groups)?;
             let end = first.saturating_add(feed.at_hand(groups)?.min(BLOCK));
             if end == first {
-                return Err(ended_early(rows, feed.position()));
+                return Err(told_otherwise(rows, &feed.position().to_string()));
             }
             // Rows that lie near each other are packed together with those between them.
             let (mut until, mut last) = (self.waiting, first);
@@ -187,7 +187,11 @@ impl ShuffleBuffer {
         self.filled = true;
         let left = read.saturating_sub(feed.position());
         if feed.skip(left, groups)? < left {
-            return Err(ended_early(rows, feed.position()));
+            return Err(told_otherwise(rows, &feed.position().to_string()));
+        }
+        // The draws were those of a source that ends here: of a longer one some rows would come twice, and others never.
+        if read == rows && feed.at_hand(groups)? > 0 {
+            return Err(told_otherwise(rows, "more"));
         }
         Ok(count)
     }
@@ -359,7 +363,7 @@ impl ShuffleBuffer {
     }
 }
 
-fn ended_early(rows: usize, found: usize) -> Error {
+fn told_otherwise(rows: usize, found: &str) -> Error {
     let reason = format!("the source was said to have {}, and has {found}", Counted(rows, "row"));
     Error::argument(reason).remedy_is("resume with the source that the state was taken from")
 }

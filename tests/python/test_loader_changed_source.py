@@ -206,6 +206,21 @@ class TestAChangedSource:
             with pytest.raises(ad.ConversionError, match=f"said to have {ROWS} rows, and has {rows}"):
                 list(other)
 
+    @pytest.mark.parametrize(("told", "taken"), [(5, 4), (8, 4), (1, 4), (True, 1), (12, 12)])
+    def test_more_rows_than_the_source_said_are_found_in_a_replay_that_depends_on_them(self, told: int, taken: int):
+        class Said:
+            num_rows = told
+
+            def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+                return numbered(20).__arrow_c_stream__(requested_schema)
+
+        options: dict[str, Any] = {"batch_size": 1, "shuffle_buffer": 7, "seed": 1}
+        state = after(taken, Said(), **options)
+        other = loader(Said(), **options)
+        other.load_state_dict(state)
+        with pytest.raises(ad.ConversionError, match=f"said to have {int(told)} rows?, and has more"):
+            next(iter(other))
+
     def test_other_dtypes_are_not_compared_unless_all_must_be(self):
         state = after(20, numbered(ROWS))
         changed = moved(numbered(ROWS), (20, 700))
