@@ -308,6 +308,23 @@ class TestFaults:
             with pytest.raises((ad.ConversionError, MemoryError)):
                 list(loader)
 
+    def test_rows_beyond_offsets_of_32_bits(self):
+        """A batch of rows of many arrays is what `to_tensors` makes of them."""
+        size, count, before = 1 << 26, 40, 140_000
+        offsets = pa.py_buffer(np.array([0, size], np.int32).tobytes())
+        large = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, pa.py_buffer(bytes(range(256)) * (size // 256))])
+        # In one array of memory. Of rows so late in the source hardly any is hashed.
+        table = pa.table({"x": pa.chunked_array([pa.array([b""] * before), *[large] * count])})
+        cut = {"x": ad.padded("x", length=4, truncate="right")}
+        last = list(ad.Loader(table, batch_size=before // 2, columns=cut))[-1]
+        same(last["x"], np.tile(np.arange(4, dtype="uint8"), (count, 1)))
+        same(last["x"], numpy_of(ad.to_tensors(table.slice(before), columns=cut)["x"]))
+        for group in (ad.ragged("x"), ad.arrow("x")):
+            iterator = iter(ad.Loader(table, batch_size=before // 2, columns={"x": group}))
+            assert len([next(iterator) for _ in range(2)]) == 2
+            with pytest.raises(ad.UnsupportedTypeError, match="offsets beyond int32"):
+                next(iterator)
+
     def test_kept_nulls_need_a_mask(self):
         with pytest.raises(ad.ConversionError, match="validity"):
             ad.Loader(TABLE, batch_size=2, columns={"x": ad.padded("ids", nulls="keep")})
