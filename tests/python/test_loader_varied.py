@@ -413,6 +413,33 @@ def test_the_shuffle_buffer_lets_go_of_arrays_of_which_few_rows_wait(kind: pa.Da
     assert peak < 40 << 20
 
 
+def test_more_rows_wait_than_are_copied_at_once():
+    """65,536 rows at a time are copied out of arrays that are read no more, and the rest after them."""
+    waiting, rows, size = 70_000, 280_000, 2_500
+    before, peak = pa.total_allocated_bytes(), 0
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal peak
+        for start in range(0, rows, size):
+            peak = max(peak, pa.total_allocated_bytes() - before)
+            numbers = np.arange(start, start + size)
+            texts = np.char.zfill(numbers.astype("U"), 64).tolist()
+            lists = pa.ListArray.from_arrays(np.arange(size + 1, dtype="int32"), numbers)
+            yield pa.record_batch({"n": numbers, "text": texts, "l": lists})
+
+    columns = {"n": "n", "raw": ad.arrow("text"), "r": ad.ragged("l"), "p": ad.padded("l", length=1)}
+    seen = []
+    for batch in ad.Loader(batches, batch_size=20_000, columns=columns, shuffle_buffer=waiting, seed=4, prefetch=0):
+        numbers = numpy_of(batch["n"])
+        assert pa.record_batch(batch["raw"])["text"].cast(pa.int64()).to_numpy().tolist() == numbers.tolist()
+        same(batch["r"].values, numbers)
+        same(batch["p"], numbers[:, None])
+        seen.append(numbers)
+    np.testing.assert_array_equal(np.sort(np.concatenate(seen)), np.arange(rows))
+    # Arrays of twice the rows that wait are alive, of 64 bytes of text and 36 of numbers and offsets each.
+    assert peak < 2.4 * waiting * 100, f"{peak / waiting:.0f} bytes"
+
+
 def test_a_replay_lets_go_of_arrays_of_which_few_rows_wait():
     before = pa.total_allocated_bytes()
     peak = 0
