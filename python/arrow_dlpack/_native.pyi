@@ -799,7 +799,7 @@ class Loader(Generic[_BatchT_co]):
     @property
     def left_out(self) -> int | None:
         """How many rows of the epoch that ended last are in no batch of any rank; None before an epoch has ended, and
-        after a state was loaded."""
+        after a state was loaded. Of several iterations at once the latest alone counts."""
 
     def set_epoch(self, epoch: SupportsIndex) -> None:
         """Sets the epoch of the next `iter()`. Each epoch has its own order. Keeps a loaded state of the same epoch."""

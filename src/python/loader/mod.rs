@@ -207,7 +207,7 @@ impl Loader {
     }
 
     /// How many rows of the epoch that ended last are in no batch of any rank; None before an epoch has ended, and
-    /// after a state was loaded.
+    /// after a state was loaded. Of several iterations at once the latest alone counts.
     #[getter]
     fn left_out(&self) -> Option<usize> {
         self.progress.left_out()
