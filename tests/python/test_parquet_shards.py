@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import signal
 import sys
 import threading
 import types
@@ -13,6 +14,7 @@ import arrow_dlpack._shards as module
 import pyarrow as pa
 import pytest
 from loader_reference import numbered, rows_of
+from test_loader_process import forked
 
 parquet = pytest.importorskip("pyarrow.parquet")
 
@@ -139,6 +141,46 @@ def test_threads_may_keep_footers(monkeypatch: Any):
         sys.setswitchinterval(interval)
     assert errors == []
     assert (len(module._footers), module._footer_bytes) == (2, 10)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
+def test_a_fork_while_a_thread_keeps_a_footer_leaves_no_lock(tmp_path: Path, monkeypatch: Any):
+    path = written(tmp_path / "a.parquet", numbered(20))
+    shards = ad.parquet_shards(path)
+    size = module._footer_bytes
+    has_it, is_forked = threading.Event(), threading.Event()
+
+    class Footer:
+        serialized_size = 10
+
+    class Held(dict):
+        def pop(self, *key: Any) -> Any:
+            # The thread has the lock, and has taken one footer out of what is counted.
+            found = super().pop(*key)
+            if threading.current_thread() is thread:
+                has_it.set()
+                is_forked.wait(60)
+            return found
+
+    monkeypatch.setattr(module, "_footers", Held(module._footers))
+    [known] = module._footers
+    thread = threading.Thread(target=module._keep, args=(known, Footer()))
+    thread.start()
+    assert has_it.wait(60)
+
+    def child() -> None:
+        # Ends a child that waits for ever.
+        signal.alarm(60)
+        assert (module._footers, module._footer_bytes) == ({}, 0)
+        assert read(shards) == list(range(20))
+        assert module._footer_bytes == size
+
+    try:
+        forked(child)
+    finally:
+        is_forked.set()
+        thread.join(60)
+    assert module._footer_bytes == 10
 
 
 def test_many_footers_take_as_long_as_few_each(parsed: list[str]):
