@@ -111,6 +111,47 @@ class TestDataSets:
         path.touch()
         assert len(list(data.DataLoader(dataset, batch_size=None, num_workers=2))) == 6
 
+    def test_begin_with_the_first_batch(self, torch, data):
+        from arrow_dlpack.torch import LoaderDataset
+
+        dataset = LoaderDataset(TABLE, batch_size=10, columns=["a"], shuffle_buffer=10, seed=1)
+        loader = ad.Loader(TABLE, batch_size=10, columns=["a"], shuffle_buffer=10, seed=1)
+        expected = [np.from_dlpack(batch).tolist() for _ in range(6) for batch in loader]
+        start = dataset.state_dict()
+        unasked = iter(data.DataLoader(dataset, batch_size=None))
+        assert dataset.state_dict() == start
+        assert [batch.tolist() for batch in dataset] == expected[:1]
+        # An iteration is that of the epoch that is the next one when it is asked.
+        dataset.set_epoch(3)
+        assert next(unasked).tolist() == expected[3]
+        assert dataset.state_dict()["epoch"] == 3
+        first, second = iter(dataset), iter(dataset)
+        assert [next(second).tolist(), next(first).tolist()] == expected[4:]
+
+    @pytest.mark.filterwarnings("ignore:This DataLoader will create")
+    @pytest.mark.parametrize("persistent", [False, True])
+    def test_batches_come_as_workers_make_them_once_each(self, data, persistent: bool):
+        from arrow_dlpack.torch import LoaderDataset
+
+        sources = [(functools.partial(opened_if, Path("/"), start), 9) for start in range(0, 54, 9)]
+        options = {"lanes": 6, "batch_size": 2, "shuffle_buffer": 20, "seed": 1}
+        batches = data.DataLoader(
+            LoaderDataset(sources=sources, **options),
+            batch_size=None,
+            num_workers=3,
+            in_order=False,
+            persistent_workers=persistent,
+        )
+        for epoch in range(3):
+            expected = LoaderDataset(sources=sources, **options)
+            expected.set_epoch(epoch)
+            rows = [batch[:, 0].tolist() for batch in expected]
+            found = [batch[:, 0].tolist() for batch in batches]
+            assert sorted(found) == sorted(rows)
+            for worker in range(3):
+                own = rows[worker::3]
+                assert [batch for batch in found if batch in own] == own
+
     def test_may_be_asked_by_another_thread(self, torch):
         from arrow_dlpack.torch import LoaderDataset
 
