@@ -88,6 +88,34 @@ class Batches:
         yield from self.file.iter_batches(batch_size=7, columns=columns)
 
 
+class RowsOfParts:
+    """A data set as those of Hugging Face, which cannot leave out columns."""
+
+    def __init__(self, table: pa.Table = TABLE, asked: list[Any] | None = None) -> None:
+        self.table, self.asked = table, [] if asked is None else asked
+
+    @property
+    def format(self) -> dict[str, Any]:
+        return {"type": "arrow", "columns": self.table.column_names}
+
+    def __getitem__(self, rows: slice) -> pa.Table:
+        return self.table.slice(0, 0) if rows == slice(0, 0, 1) else pytest.fail("read otherwise than by iter()")
+
+    def iter(self, batch_size: int) -> Iterator[pa.Table]:
+        yield from (self.table.slice(start, 7) for start in range(0, self.table.num_rows, 7))
+
+    def with_format(self, name: str, columns: list[str] | None = None) -> Any:
+        raise AssertionError
+
+
+class Parts(RowsOfParts):
+    """A data set that notes which columns it is asked for."""
+
+    def select_columns(self, names: list[str]) -> RowsOfParts:
+        self.asked.append(names)
+        return RowsOfParts(self.table.select(names), self.asked)
+
+
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("columns") / "rows.parquet"
@@ -181,6 +209,12 @@ class TestCalls:
         chunks = list(pq.ParquetFile(path).iter_batches())
         assert outcome(lambda: call(pq.ParquetFile(path))) == outcome(lambda: call(chunks))
 
+    def test_of_a_data_set_of_parts(self, call: Callable[[Any], Any], columns: list[str] | None):
+        source = Parts()
+        expected = outcome(lambda: call(RowsOfParts()))
+        assert outcome(lambda: call(source)) == expected
+        assert source.asked == ([] if columns is None else [columns])
+
     def test_of_items(self, call: Callable[[Any], Any], columns: list[str] | None):
         """Of which some can leave out columns."""
         scans = [Scans(TABLE[:10]), Scans(TABLE[10:20])]
@@ -215,6 +249,20 @@ class TestSources:
         source = Other()
         assert plain(ad.to_tensor(source, columns=["a"])) == plain(ad.to_tensor(TABLE, columns=["a"]))
         assert source.asked == [["a"], None]
+
+    def test_that_cannot_select_after_all_are_read_whole(self):
+        class Fails(Parts):
+            def select_columns(self, names: list[str]) -> RowsOfParts:
+                super().select_columns(names)
+                raise RuntimeError("not today")
+
+        class Other(Parts):
+            def select_columns(self, names: list[str]) -> RowsOfParts:
+                return super().select_columns(["text"])
+
+        for source in (Fails(), Other()):
+            assert plain(ad.to_tensor(source, columns=["a"])) == plain(ad.to_tensor(TABLE, columns=["a"]))
+            assert len(source.asked) == 1
 
     def test_that_give_more_columns_lose_them(self):
         class More(Scans):
@@ -275,9 +323,14 @@ def test_a_report_says_what_is_read():
     assert ad.explain(Lazy().frame, columns=["a"]).notes == [
         "the LazyFrame is read by select(...).collect_batches(), which reads 1 of its 9 columns"
     ]
+    assert ad.explain(Parts(), columns=["a", "s.a"]).notes == [
+        "the Parts is read by select_columns(...), which reads 2 of its 9 columns"
+    ]
     for data, options in ((Scans(), {}), (ScansAll(), {"columns": ["a"]}), (TABLE, {"columns": ["a"]})):
         assert ad.explain(data, **options).notes == []
     assert Scans().asked == []
+    for data, options in ((Parts(), {}), (RowsOfParts(), {"columns": ["a"]})):
+        assert ad.explain(data, **options).notes == []
 
 
 OPTIONS: list[dict[str, Any]] = [
@@ -306,6 +359,7 @@ class TestLoaders:
         source = Scans()
         assert run(source, Scans()) == run(source, ScansAll()) == run(ScansAll(), source) == expected
         assert all(asked is not None for asked in source.asked)
+        assert run(Parts(), RowsOfParts()) == run(RowsOfParts(), Parts()) == expected
 
     @pytest.mark.parametrize("options", OPTIONS)
     def test_of_shards_of_which_some_leave_out_columns(self, options: dict[str, Any]):
@@ -321,6 +375,7 @@ class TestLoaders:
 
         expected = run([whole] * 3)
         assert run([Scans] * 3) == run([Scans, whole, Scans]) == run([whole, Scans, whole]) == expected
+        assert run([Parts] * 3) == run([Parts, whole, RowsOfParts]) == run([whole, Parts, Scans]) == expected
 
     def test_shards_of_other_columns_are_refused_whether_these_are_read_or_not(self):
         def refusal(make: Callable[[pa.Table], Any], columns: list[str]) -> Any:

@@ -5,6 +5,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use super::datasets;
 use super::forms::{Form, form, is_never};
 use super::frames;
 use super::known::{Known, of_source};
@@ -21,7 +22,7 @@ use crate::spec::PathColumns;
 enum Way {
     /// By the argument `columns` of the method that returns the parts.
     Argument,
-    /// By its method `select`, which returns a source of these columns.
+    /// By its method `select`, or `select_columns` of a data set, which returns a source of these columns.
     Select,
 }
 
@@ -55,6 +56,33 @@ impl Asked {
         let part = columns.field().clone();
         let is_plain = matches!(way, Way::Argument) || !names(&part).into_iter().any(is_pattern);
         Ok(is_plain.then_some(Self { whole, part, way }))
+    }
+
+    /// What a data set is asked for; `None` where all of it is read: one that streams reads all columns in any case.
+    ///
+    /// # Errors
+    /// What the object's attributes raise, where that is no answer.
+    pub(super) fn of_dataset(object: &Bound<'_, PyAny>, projection: &Projection<'_>) -> PyResult<Option<Self>> {
+        let py = object.py();
+        if projection.is_all()
+            || !object.hasattr(intern!(py, "format"))?
+            || !object.hasattr(intern!(py, "select_columns"))?
+        {
+            return Ok(None);
+        }
+        // What is wrong with the data set is told when it is read.
+        let Some(whole) = answer(py, datasets::schema(object))?.flatten() else { return Ok(None) };
+        let part = projection.columns(&whole).map(|columns| columns.field().clone());
+        Ok(part.map(|part| Self { whole, part, way: Way::Select }))
+    }
+
+    /// The data set of these columns; `None` where it cannot select them.
+    ///
+    /// # Errors
+    /// What signals raise.
+    pub(super) fn dataset<'py>(&self, object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let py = object.py();
+        answer(py, call_method(object, intern!(py, "select_columns"), (names(&self.part),)))
     }
 
     /// The parts of the source, of these columns.
@@ -106,16 +134,22 @@ pub(in crate::python) fn note(object: &Bound<'_, PyAny>, projection: &Projection
     if has_dunder(object)? {
         return frames::note(object, projection);
     }
-    if projection.is_all() || is_never(object)? || is_dataset(object)? {
+    if projection.is_all() || is_never(object)? {
         return Ok(None);
     }
-    let Some((form, method)) = form(object)? else { return Ok(None) };
-    let Some(asked) = Asked::of(object, (form, &method), projection)? else { return Ok(None) };
-    let (part, whole) = (names(&asked.part).len(), names(&asked.whole).len());
-    let how = match asked.way {
-        Way::Argument => format!("{}(columns=...)", form.method),
-        Way::Select => format!("select(...).{}()", form.method),
+    let (asked, how) = if is_dataset(object)? {
+        (Asked::of_dataset(object, projection)?, "select_columns(...)".to_owned())
+    } else {
+        let Some((form, method)) = form(object)? else { return Ok(None) };
+        let asked = Asked::of(object, (form, &method), projection)?;
+        let how = match asked {
+            Some(Asked { way: Way::Argument, .. }) => format!("{}(columns=...)", form.method),
+            _ => format!("select(...).{}()", form.method),
+        };
+        (asked, how)
     };
+    let Some(asked) = asked else { return Ok(None) };
+    let (part, whole) = (names(&asked.part).len(), names(&asked.whole).len());
     let columns = Counted(whole, "column");
     Ok(Some(format!("the {} is read by {how}, which reads {part} of its {columns}", name_of(object))))
 }

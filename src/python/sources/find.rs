@@ -47,7 +47,7 @@ fn find(object: &Bound<'_, PyAny>, depth: usize, projection: &Projection<'_>) ->
         return Ok(Found::Nothing);
     }
     if is_dataset(object)? {
-        return find_in_dataset(object);
+        return find_in_dataset(object, projection);
     }
     let Some((form, method)) = form(object)? else { return items::find(object, depth, projection, part) };
     if let Some(asked) = Asked::of(object, (form, &method), projection)? {
@@ -107,8 +107,25 @@ fn part(object: &Bound<'_, PyAny>, depth: usize, projection: &Projection<'_>) ->
     Ok(Found::Stream(Opened::of_frame(stream, index, is_part)))
 }
 
-/// Finds the stream of a data set.
-fn find_in_dataset(object: &Bound<'_, PyAny>) -> PyResult<Found> {
+/// Finds the stream of the columns that are read of a data set.
+fn find_in_dataset(object: &Bound<'_, PyAny>, projection: &Projection<'_>) -> PyResult<Found> {
+    if let Some(asked) = Asked::of_dataset(object, projection)?
+        && let Some(selected) = asked.dataset(object)?
+    {
+        match find_in_columns(&selected)? {
+            Found::Stream(opened) => {
+                if let Some(opened) = fitted(opened, &asked) {
+                    return Ok(Found::Stream(opened));
+                }
+            }
+            other => return Ok(other),
+        }
+    }
+    find_in_columns(object)
+}
+
+/// Finds the stream of all columns of a data set.
+fn find_in_columns(object: &Bound<'_, PyAny>) -> PyResult<Found> {
     match items::find(&datasets::parts(object)?, 0, &Projection::All, part)? {
         Found::Stream(opened) => Ok(Found::Stream(Opened { again: true, is_item_taken: false, ..opened })),
         Found::Empty => Ok(datasets::schema(object)?

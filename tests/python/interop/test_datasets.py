@@ -254,6 +254,41 @@ class TestAsASource:
             with pytest.raises(ad.ConversionError, match="no such column"):
                 ad.Loader(source, batch_size=2, columns=["nothing"])
 
+    def test_other_columns_than_those_that_are_named_are_not_gathered(self, monkeypatch: pytest.MonkeyPatch):
+        gathered: list[list[str]] = []
+        gather = datasets.table.Table.fast_gather
+
+        def noting(table: datasets.table.Table, rows: object) -> pa.Table:
+            found = gather(table, rows)
+            gathered.append(found.column_names)
+            return found
+
+        monkeypatch.setattr(datasets.table.Table, "fast_gather", noting)
+        shuffled = Dataset(pa.table({"x": range(100), "f": [0.5] * 100, "text": ["a"] * 100})).shuffle(seed=3)
+        assert ad.to_tensors(shuffled, columns={"x": ["x", "f"], "t": ad.arrow("text")})["x"].shape == (100, 2)
+        assert gathered == [["x", "f", "text"]]
+        gathered.clear()
+        found = rows_in(ad.Loader(shuffled, batch_size=30, columns=["x"]))
+        sources = huggingface.shards(shuffled, 3)
+        assert rows_in(ad.Loader(sources=sources, batch_size=30, columns=["x"])) == found
+        assert np.from_dlpack(ad.to_tensors(shuffled, columns=["x"])["x"]).tolist() == found
+        assert gathered == [["x"]] * 5
+        assert found == shuffled["x"][:]
+
+    @pytest.mark.parametrize("columns", [["f", "x"], ["x"], None])
+    def test_columns_that_are_named_are_those_of_the_whole(self, columns: list[str] | None):
+        dataset = Dataset(pa.table({"x": range(30), "text": ["a"] * 30, "f": [row / 4 for row in range(30)]}))
+        of_format = dataset.with_format("arrow", columns=["f", "x"])
+        chosen = dataset.select([5, 3, 9]).remove_columns("text")
+        for source in (dataset.remove_columns("text"), of_format, of_format.shuffle(seed=2), chosen):
+            whole = pa.table(ad.from_arrow(source))
+            expected = [np.from_dlpack(batch).tolist() for batch in ad.Loader(whole, batch_size=7, columns=columns)]
+            found = [np.from_dlpack(batch).tolist() for batch in ad.Loader(source, batch_size=7, columns=columns)]
+            assert found == expected
+            loader = ad.Loader(source, batch_size=7, columns=columns)
+            next(iter(loader))
+            assert loader.state_dict()["columns"] == whole.column_names
+
     def test_a_transform_is_not_passed_over(self):
         dataset = numbered()
         dataset.set_transform(lambda rows: {"x": [0 for _ in rows["x"]]})
