@@ -17,6 +17,7 @@ from loader_reference import numbered, rows_of
 from test_loader_process import forked
 
 parquet = pytest.importorskip("pyarrow.parquet")
+FILE = parquet.ParquetFile
 
 
 @pytest.fixture(autouse=True)
@@ -103,6 +104,34 @@ def test_an_empty_file_is_a_shard_without_rows(tmp_path: Path):
     first = ad.Loader(sources=shards[1:], batch_size=4, columns={"i": "i"}, xp="numpy")
     assert [batch["i"].tolist() for batch in first] == [[1, 2, 3]]
     assert pa.array(ad.categories(shards, "tag")).to_pylist() == ["x", "y"]
+
+
+def test_a_file_without_rows_has_the_columns_that_are_asked_for(tmp_path: Path):
+    """Also where their type is not told: paths and names with dots may be parts of structs."""
+    table = pa.table({"a.b": pa.array([], pa.int64()), "s": pa.array([], pa.struct({"x": pa.int8(), "y": pa.int8()}))})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    for columns, names in (([], []), (["a.b"], ["a.b"]), (["s.x"], ["s.x"]), (["s", "a.b"], ["a.b", "s.y"])):
+        [(shard, rows)] = ad.parquet_shards(tmp_path / "a.parquet", columns=columns)
+        assert (rows, list(ad.Loader(sources=[(shard, rows)], batch_size=4, columns=names, dtype="int8"))) == (0, [])
+        assert {name.partition(".")[0] for name in columns} == {
+            name.partition(".")[0] for batch in shard() for name in batch.schema.names
+        }
+
+
+def test_of_the_columns_that_are_passed_a_loader_reads_those_that_it_names(tmp_path: Path, monkeypatch: Any):
+    path = written(tmp_path / "a.parquet", pa.table({"a": range(30), "b": range(30), "c": range(30)}))
+    asked: list[Any] = []
+    read_batches = FILE.iter_batches
+
+    def noting(file: Any, *, columns: Any = None, **options: Any) -> Any:
+        asked.append(columns)
+        return read_batches(file, columns=columns, **options)
+
+    monkeypatch.setattr(FILE, "iter_batches", noting)
+    loader = ad.Loader(sources=ad.parquet_shards(path, columns=["c", "a"]), batch_size=7, columns=["c"])
+    assert [row for batch in loader for row in rows_of(batch)] == list(range(30))
+    assert asked == [["c"]] * 3
+    assert loader.state_dict()["columns"] == ["a", "c"]
 
 
 def test_names_of_no_column_are_refused(tmp_path: Path):
