@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -21,9 +22,7 @@ class _Blocks:
     def __call__(self) -> Any:
         blocks = iter(self._tables())
         first = next(blocks, None)
-        schema = self._schema() if first is None else first.schema
-        reader = importlib.import_module("pyarrow").RecordBatchReader
-        return reader.from_batches(schema, self._batches(first, blocks))
+        return self._schema().empty_table() if first is None else _Copies(first, blocks)
 
     def _schema(self) -> Any:
         """The columns of an empty split, which are those of the others."""
@@ -40,12 +39,20 @@ class _Blocks:
             if table.num_rows > 0:
                 yield table
 
-    def _batches(self, first: Any, blocks: Iterator[Any]) -> Iterator[Any]:
-        while first is not None:
-            # Other processes share the memory of the object store, and `arrow` groups would be over it.
-            copies = importlib.import_module("pyarrow").table(from_arrow(first, copy=True))
-            yield from copies.to_batches()
-            first = next(blocks, None)
+
+class _Copies:
+    """Blocks as copies: other processes share the memory of the object store, and `arrow` groups would be over it.
+
+    The loader compares the columns of each with those of the first, which a reader of pyarrow would not do.
+    """
+
+    def __init__(self, first: Any, blocks: Iterator[Any]) -> None:
+        self._first, self._blocks = [first], blocks
+
+    def __iter__(self) -> Iterator[Any]:
+        while self._first:
+            yield from_arrow(self._first.pop(), copy=True)
+            self._first.extend(itertools.islice(self._blocks, 1))
 
 
 def loader(split: Any, *, batch_size: int, **options: Any) -> Loader[Any]:
