@@ -34,6 +34,7 @@ TABLE = pa.table({
     "decimals": lists(HALVES),
     "times": lists(TIMES),
     "codes": lists(CODES),
+    "word": [f"w{row % 3}" for row in range(ROWS)],
 })  # fmt: skip
 PACKED = [
     ("decimal", {"dtype": "int64"}, {"decimal": "unscaled"}, 100),
@@ -103,3 +104,20 @@ def test_an_option_without_effect_is_compared(column: str, one: dict, other: dic
     loader.load_state_dict(state(columns=columns, **one))
     with pytest.raises(ad.ConversionError, match="rows have changed"):
         next(iter(loader))
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"categories": {"word": ["w1", "w0", "w2"]}},
+        {"categories": {"word": ["w0", "w1", "w2", "w3"]}},
+        {"unknown": {"word": 8}},
+        {"unknown": {"word": "error"}},
+    ],
+    ids=str,
+)
+def test_of_categories_and_of_the_code_of_unknown_values(option: dict):
+    same = {"categories": {"word": ["w0", "w1", "w2"]}, "unknown": {"word": 9}}
+    batch = check(same, {**same, **option}, {"x": "word"})
+    order = option.get("categories", same["categories"])["word"]
+    assert numpy_of(batch["x"]).tolist() == [order.index(f"w{row % 3}") for row in range(60, 80)]

@@ -77,6 +77,21 @@ def test_the_ranks_share_a_state():
         assert [rows_of(batch) for batch in resumed] == batches(ROWS, 4, rank=rank, **options)[3:]
 
 
+def test_the_length_is_that_of_a_whole_epoch():
+    whole = loader()
+    iterator = iter(whole)
+    next(iterator)
+    resumed = loader()
+    resumed.load_state_dict(whole.state_dict())
+    count = len(batches(ROWS, 4))
+    assert [len(whole), len(resumed)] == [count, count]
+    assert len(list(resumed)) == count - 1
+    shards = ad.Loader(sources=[numbered(9), numbered(9)], lanes=2, batch_size=4)
+    next(iter(shards))
+    shards.load_state_dict(shards.state_dict())
+    assert (len(shards), len(list(shards)), len(list(shards))) == (6, 5, 6)
+
+
 def test_into_the_same_loader():
     whole = loader(shuffle_buffer=10, seed=1)
     iterator = iter(whole)
