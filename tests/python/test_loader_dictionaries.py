@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
 from collections.abc import Iterator
 
@@ -117,6 +118,23 @@ class TestCodesKeepTheirMeaning:
         ):
             list(loader)
         assert len(list(loader)) == 1
+
+    def test_a_state_has_those_of_batches_that_were_handed_out_alone(self):
+        """And not those that a thread has read ahead by then, or has not."""
+        has_read = threading.Event()
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            yield codes_of(["cat", "dog"])
+            yield codes_of(["cat", "dog"])
+            has_read.set()
+
+        loader = ad.Loader(batches, batch_size=4, columns={"x": "x"}, prefetch=4)
+        iterator = iter(loader)
+        assert has_read.wait(60)
+        assert "dictionaries" not in loader.state_dict()
+        assert "dictionaries" not in loader.fingerprint()
+        next(iterator)
+        assert "dictionaries" in loader.state_dict()
 
     def test_unless_they_are_read_as_values(self):
         words = iter([["cat", "dog"], ["dog", "cat"]])

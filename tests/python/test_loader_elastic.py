@@ -136,6 +136,26 @@ def test_a_lane_that_ended_before_the_batch_size_was_changed_does_not_end_the_ep
     assert third.left_out == second.left_out == 4
 
 
+@pytest.mark.parametrize("begins", [False, True])
+def test_a_state_that_is_passed_on_knows_the_size_of_its_last_batch(begins: bool):
+    """It was not full, and counts as a full one of the loader that made it, whoever loaded the state since."""
+    options = {"shuffle_buffer": 4, "seed": 1}
+    first = ad.Loader(numbered(10), batch_size=4, **options)
+    iterator = iter(first)
+    assert sum(len(rows_of(next(iterator))) for _ in range(3)) == 10
+    state = first.state_dict()
+    assert (state["epoch"], state["taken"], state["batch_size"]) == (0, [12], 4)
+    for batch_size in (1, 3):
+        [loader] = restored(state, 10, 1, batch_size=batch_size, **options)
+        if begins:
+            iter(loader)
+        state = loader.state_dict()
+        assert (state["epoch"], state["taken"], state["batch_size"]) == (0, [12], 4)
+    [last] = restored(state, 10, 1, batch_size=2, **options)
+    assert list(last) == []
+    assert [row for batch in last for row in rows_of(batch)] == order(10, 4, 1, 1)
+
+
 def test_a_state_of_the_first_version_goes_on():
     state = {
         "version": 1, "seed": 3, "epoch": 2, "batches": 2, "batch_size": 4, "shuffle_buffer": 9,
