@@ -171,6 +171,32 @@ def test_a_state_does_not_depend_on_it(told: bool):
         list(small)
 
 
+@pytest.mark.parametrize("told", [True, False])
+def test_rows_that_are_copied_while_they_wait_count_what_they_did(told: bool):
+    """From 4,096 rows on, those that wait are copied out of arrays that are read no more."""
+    rows, waiting = 24_000, 4_200
+    table = chunked(pa.table({"n": np.arange(rows, dtype="int32"), "x": ["word"] * rows}), 500)
+    source: Any = table if told else lambda: table.to_reader()
+    # Rows of 4 + 4 + 8 bytes.
+    options: Any = {
+        "batch_size": 1000,
+        "columns": {"n": "n", "x": ad.padded("x")},
+        "shuffle_buffer": waiting,
+        "shuffle_bytes": waiting * 16,
+        "seed": 2,
+    }
+    loader = ad.Loader(source, **options)
+    seen = [numpy_of(batch["n"]) for batch in loader]
+    assert np.sort(np.concatenate(seen)).tolist() == list(range(rows))
+    loader.set_epoch(0)
+    list(itertools.islice(loader, 12))
+    resumed = ad.Loader(source, **options)
+    resumed.load_state_dict(loader.state_dict())
+    np.testing.assert_array_equal(
+        np.concatenate([numpy_of(batch["n"]) for batch in resumed]), np.concatenate(seen[12:])
+    )
+
+
 def test_epochs_begin_with_an_empty_buffer():
     columns = {"n": "n", "x": ad.padded("pair")}
     loader = ad.Loader(TABLE, batch_size=10, columns=columns, shuffle_buffer=50, shuffle_bytes=50 * 20, seed=1)

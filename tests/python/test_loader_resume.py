@@ -299,3 +299,15 @@ class TestOneIterationOfTwoThreads:
         thread.join()
         state = one.state_dict()
         assert (state["epoch"], state["taken"]) == (1, [0])
+
+    def test_one_behind_a_batch_that_never_came_is_not_of_the_next_iteration(self):
+        def fail() -> None:
+            raise InterruptedError
+
+        one, iterator, thread, goes_on = self.taken_late(fail)
+        next(iterator)
+        goes_on.set()
+        thread.join()
+        again = iter(one)
+        assert rows_of(next(again)) == [0, 1]
+        assert (one.epoch, one.state_dict()["taken"]) == (1, [2])

@@ -152,6 +152,14 @@ class TestDataSets:
                 own = rows[worker::3]
                 assert [batch for batch in found if batch in own] == own
 
+    def test_of_no_worker_are_refused(self, torch):
+        from arrow_dlpack.torch import LoaderDataset
+
+        dataset = LoaderDataset(TABLE, batch_size=10)
+        state = {"worker": None, "has_ended": False, "loader": dataset.state_dict()}
+        with pytest.raises(ValueError, match="none of a worker"):
+            dataset.load_state_dict(state)
+
     def test_may_be_asked_by_another_thread(self, torch):
         from arrow_dlpack.torch import LoaderDataset
 
