@@ -372,6 +372,38 @@ class TestThreads:
         thread.join()
         assert rows_of(found[0]) == [0, 1, 2, 3]
 
+    def test_without_a_thread_another_one_closes_between_two_arrays(self):
+        entered, leave, read, errors = threading.Event(), threading.Event(), [], []
+
+        def generate():
+            for batch in numbered(400, 4).to_batches():
+                read.append(batch.num_rows)
+                entered.set()
+                assert leave.wait(30)
+                yield batch
+
+        leave.set()
+        # The first array is there with iter().
+        iterator = iter(ad.Loader(generate, batch_size=400, prefetch=0))
+
+        def take() -> None:
+            try:
+                next(iterator)
+            except ad.ConversionError as error:
+                errors.append(str(error))
+
+        thread = threading.Thread(target=take)
+        entered.clear()
+        leave.clear()
+        thread.start()
+        assert entered.wait(30)
+        iterator.close()
+        leave.set()
+        thread.join()
+        assert (len(read), len(errors)) == (2, 1)
+        assert "closed" in errors[0]
+        assert list(iterator) == []
+
     def test_the_thread_runs_while_the_consumer_works(self):
         made: list[int] = []
 
