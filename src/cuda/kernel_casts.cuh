@@ -202,7 +202,7 @@ __device__ Number decimal(u64 low, u64 high, i32 scale, u32 to) {
         // As below: inexact ones on the way to shorter floats are cut off, and their last bit is set.
         if (is_float && to != FLOAT64 && rest != 0) word = (word - (rest < 0)) | 1;
         if (is_float) return {(u64)is_below_0 << 63 | word, DOUBLE, true};
-        // 2^53: from there on doubles are whole, and may be what a fraction was rounded to.
+        // From 2^53 on a product that is rounded may be an integer that fits all the same.
         if (scale > 0 || near < 9007199254740992.0) {
             u64 integer = (u64)near;
             return {is_below_0 ? ~integer + 1 : integer, is_below_0 ? INTEGER : UNSIGNED, rest == 0 && (double)integer == near};

@@ -301,11 +301,11 @@ __device__ void store_word(u64 to, u32 size, u64 word) {
 
 // ---- Lanes ----
 
-// A thread casts up to LANES elements of a column at once, so that their loads overlap: its lanes.
+// A thread casts up to LANES elements of a column, its lanes: in the kernels of frequent casts at once, so that their loads overlap.
 #define ALL_LANES ((1u << LANES) - 1)
 #define EACH_LANE _Pragma("unroll") for (u32 lane = 0; lane < LANES; lane++)
 
-// In cast_any each has a word of shared memory, as registers cannot be indexed at run time: for the place of its element, then for the
+// cast_any casts one after the other. Each has a word of shared memory, as registers cannot be indexed at run time: for the place of its
 // element, then for the element as the output has it.
 __shared__ u64 slots[LANES * THREADS];
 
@@ -378,7 +378,7 @@ struct Found {
     u64 place;
 };
 
-// `run` is 0, or a run not behind that of the row.
+// Of runs: none before `run` is looked at.
 __device__ __noinline__ Found look_up(u64 address, u32 flags, u64 row, u64 run) {
     // Members are loaded one by one when needed: a copy of the struct would take registers of every caller.
     const Dictionary* dictionary = (const Dictionary*)address;
@@ -441,6 +441,8 @@ __device__ FoundLanes find_lanes(const Column* column, u64 row, u32 apart, u32 l
             continue;
         }
         Found found = look_up(load(&column->values), load(&column->dtype), row + lane * apart, run);
+        // Where run ends do not increase, a search of all may find another run, and keep_misfits searches all.
+        if (found.place == OUTSIDE && run > 0) found = look_up(load(&column->values), load(&column->dtype), row + lane * apart, 0);
         if (found.place < PADDING) run = found.place;
         // Where a null value is no misfit; elsewhere nothing is at this place.
         u64 filled = load(&column->is_filled) ? AT_NULL : PADDING;
@@ -513,8 +515,8 @@ __device__ u32 live_lanes(u64 left, u32 apart) {
 
 // ---- Frequent casts ----
 //
-// Those that most data needs, in registers and without a branch between the lanes, where cast_lanes takes words of shared memory for its many
-// types. The host tells which they are: src/cuda/kernels/frequent.rs.
+// Those that most data needs, in registers, and with all loads of values before the first cast, where cast_lanes takes words of shared memory
+// for its many types. The host tells which they are: src/cuda/kernels/frequent.rs.
 
 // Loads a word of 1, 2, 4 or 8 bytes for each lane.
 __device__ void load_together(u64 from, u32 bytes, const u64 (&places)[LANES], u64 (&words)[LANES]) {
@@ -1133,7 +1135,7 @@ KERNEL place_rows(
         u64 first = piece * LANES - (rows.flags & PAD_FRONT ? (rows.length - shown) * per_item : 0);
         u64 start = own.start * per_item + first, place = row * width + piece * LANES, left = width - piece * LANES;
         auto code = [&](u32 lane) { return first + lane < shown * per_item && start + lane < limit ? start + lane : ~(u64)0; };
-        bool is_vector = left >= LANES && (u64)(narrow + place) % 16 == 0;
+        bool is_vector = left >= LANES && ((u64)narrow + 4 * place) % 16 == 0;
         if (narrow && is_vector) {
             Vector<u32> codes;
             EACH_LANE codes.lanes[lane] = (u32)code(lane);
@@ -1216,7 +1218,7 @@ template <u32 UNROLLED, class Use> __device__ void each_word(const Words& words,
         if (x >> words.bits) {
             x -= 1 << words.bits;
             y++;
-            address += words.row_step - (words.step << words.bits);
+            address += words.row_step - words.step * (1 << words.bits);
         }
     }
 }

@@ -176,8 +176,8 @@ FAMILIES = [
         "cast_any",
         "1 to 16 a value",
         "w a value",
-        {0: 16},
-        "none: other casts, to rows and columns. Codes, run ends and decimals are read one by one",
+        {0: 4},
+        "none: all other casts, to rows and columns, one element of a thread after the other, here of 4 bytes",
     ),
 ]
 

@@ -17,7 +17,8 @@ impl ColumnType {
     }
 
     /// Whether elements at an address are cast to an output of this type and element size by the kernels of frequent casts: bools,
-    /// integers and floats to longer floats, bools and integers to integers, and elements of the output's own type; not `uint64`.
+    /// integers and floats to `float32` and `float64`, `float32` to shorter floats, bools and integers to integers, and elements of the
+    /// output's own type; not `uint64`.
     pub(crate) fn is_frequent_as(self, to: Self, itemsize: u64, values: DevicePointer) -> bool {
         let is_frequent = match (self, to) {
             (Self::Same, _) => itemsize <= 8,

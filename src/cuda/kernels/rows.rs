@@ -9,6 +9,8 @@ use crate::cuda::module::Kernel;
 use crate::cuda::stream::Stream;
 use crate::error::Result;
 
+/// The elements of a row that a thread of place_rows writes: `LANES` in kernels.cu.
+const LANES: u64 = 4;
 /// Set if offsets have 64 bits: `WIDE_OFFSETS` in kernels.cu.
 const WIDE_OFFSETS: u32 = 1;
 /// Set if padding comes before the items: `PAD_FRONT` in kernels.cu.
@@ -116,8 +118,10 @@ impl Current {
         let PlacedElements { limit, validity, narrow, wide, mask } = *places;
         let (validity, first_bit) = validity.map_or((0, 0), |bits| (bits.bitmap, bits.first));
         let (narrow, wide, mask) = (narrow.unwrap_or(0), wide.unwrap_or(0), mask.unwrap_or(0));
+        let width = rows.length.saturating_mul(rows.per_item);
+        let pieces = count.checked_div(width).unwrap_or(0).saturating_mul(width.div_ceil(LANES));
         let mut parameters = parameters![*rows, count, limit, validity, first_bit, narrow, wide, mask];
         // SAFETY: `Launch` invariant; what the rows name, the bits and the output are memory of this device, as promised.
-        unsafe { self.launch(Kernel::PlaceRows, (count, 1), &mut parameters, stream) }
+        unsafe { self.launch(Kernel::PlaceRows, (pieces, 1), &mut parameters, stream) }
     }
 }

@@ -60,6 +60,28 @@ def test_values_beside_the_middle_of_two_floats_are_rounded_once(to: str) -> Non
     same(DeviceArray(data).give(), data, dtype=to)
 
 
+@pytest.mark.parametrize("size", [8, 16])
+def test_values_of_53_bits_beside_the_middle_are_rounded_once(size: int) -> None:
+    """A quotient of doubles that is rounded to the middle of two singles, from below and from above."""
+    scale, power = 15, 5**15
+    least = 2**24 + (pow(power, -1, 2**15) - 2**24) % 2**15
+    below = [(middle * power - 1) // 2**15 for middle in range(least, 2**25, 2**15)]
+    # The remainder is -1 there, and 1 here.
+    least = 2**24 + (-pow(power, -1, 2**15) - 2**24) % 2**15
+    above = [(middle * power + 1) // 2**15 for middle in range(least, 2**25, 2**15)]
+    integers = [sign * integer for integer in below + above if integer < 2**53 for sign in (1, -1)]
+    assert len(integers) > 500
+    data = of_integers(integers, size, scale)
+    same(DeviceArray(data).give(), data, dtype="float32")
+
+
+@pytest.mark.parametrize("size", [8, 16])
+def test_products_beyond_53_bits_are_exact_integers(size: int) -> None:
+    """A double rounds the product, and an integer does not."""
+    data = of_integers([2**53 - 1, 3, 1 - 2**53], size, -1)
+    same(DeviceArray(data).give(), data, dtype="int64")
+
+
 @pytest.mark.parametrize("to", ["bool", *INTEGERS])
 @pytest.mark.parametrize("size", BYTES)
 def test_integers_are_the_value_itself(size: int, to: str) -> None:

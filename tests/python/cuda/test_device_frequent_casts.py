@@ -29,10 +29,22 @@ class Shifted(Memory):
         return super().place(bytes(self.shift) + data, room) + self.shift
 
 
-def numbers(name: str, seed: int) -> pa.Array:
+def bounds(name: str) -> tuple[int, int]:
+    """Whole numbers that a type has."""
+    if name == "bool":
+        return 0, 1
+    return (-2048, 2048) if name in FLOATS else (int(np.iinfo(name).min), int(np.iinfo(name).max))
+
+
+def numbers(name: str, seed: int, to: str = "float64") -> pa.Array:
+    """Numbers that both types have, the least and the largest among them."""
     random = np.random.default_rng(seed)
-    data = random.integers(0, 2 if name == "bool" else 100, ROWS).astype(name)
-    return pa.array(data, mask=random.random(ROWS) < 0.1)
+    low, high = max(bounds(name)[0], bounds(to)[0]), min(bounds(name)[1], bounds(to)[1])
+    if to in ("float16", "bfloat16"):
+        low, high = max(low, -2048), min(high, 2048)
+    data = random.integers(low, high, ROWS, dtype="uint64" if high > 2**63 else "int64", endpoint=True)
+    data[[5, 6]] = low, high
+    return pa.array(data.astype(name), mask=random.random(ROWS) < 0.1)
 
 
 def same(data: pa.Array, shift: int, **options: Any) -> None:
@@ -45,8 +57,8 @@ def same(data: pa.Array, shift: int, **options: Any) -> None:
 @pytest.mark.parametrize("shift", [0, 1, 2, 4])
 @pytest.mark.parametrize("name", ["bool", *INTEGERS, *FLOATS])
 def test_elements_of_any_alignment_are_cast(name: str, shift: int) -> None:
-    for to in TARGETS if name == "bool" else TARGETS[1:]:
-        same(numbers(name, 1), shift, dtype=to, nulls=1)
+    for to in TARGETS:
+        same(numbers(name, 1, to), shift, dtype=to, nulls=1)
 
 
 @pytest.mark.parametrize("shift", [0, 1, 4])
@@ -55,7 +67,7 @@ def test_elements_of_any_alignment_are_cast(name: str, shift: int) -> None:
 def test_columns_of_any_alignment_are_cast_to_a_matrix(order: str, to: str, shift: int) -> None:
     """By one kernel, whether all casts are frequent or one is not."""
     for names in (["int8", "bool", "int32"], ["int64", "uint64", "uint8"], ["float32", "float32", "float32"]):
-        columns = [numbers(name, seed) for seed, name in enumerate(names)]
+        columns = [numbers(name, seed, to) for seed, name in enumerate(names)]
         batch = pa.StructArray.from_arrays(columns, names=["a", "b", "c"])
         same(batch, shift, dtype=to, nulls=1, order=order)
 
@@ -97,6 +109,21 @@ def test_the_first_misfit_of_a_frequent_cast_is_named(row: int) -> None:
     with pytest.raises(ad.CastError) as on_device:
         ad.to_tensor(DeviceArray(data).give(), dtype="int32")
     assert str(on_device.value) == str(on_host.value)
+
+
+@pytest.mark.parametrize("to", INTEGERS)
+@pytest.mark.parametrize("name", INTEGERS)
+def test_numbers_beyond_the_bounds_are_refused_as_on_the_host(name: str, to: str) -> None:
+    (low, high), (least, largest) = bounds(to), bounds(name)
+    for number in (low - 1, high + 1):
+        if not least <= number <= largest:
+            continue
+        data = pa.array([0, number] * 600, name)
+        with pytest.raises(ad.CastError) as on_host:
+            ad.to_tensor(data, dtype=to)
+        with pytest.raises(ad.CastError) as on_device:
+            ad.to_tensor(DeviceArray(data).give(), dtype=to)
+        assert str(on_device.value) == str(on_host.value)
 
 
 @pytest.mark.parametrize("shift", [0, 1, 3, 8])

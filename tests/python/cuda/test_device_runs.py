@@ -99,6 +99,22 @@ def test_ends_that_do_not_increase_are_an_error(ends: list[int], dtype: str) -> 
     assert "is not above the one before" in str(error)
 
 
+@pytest.mark.parametrize("tail", [0, 1, 700])
+@pytest.mark.parametrize("to", ["float64", "int32"])
+def test_many_ends_that_do_not_increase_are_an_error(tail: int, to: str) -> None:
+    """Searches of all runs, and those that begin at a run that is known, meet other ends."""
+    ends = np.concatenate([np.arange(1, 721), np.full(480, tail)]).astype("int32")
+    data = pa.RunEndEncodedArray.from_arrays(pa.array(np.arange(1, 1_201, dtype="int32")), pa.array(np.arange(1_200.0)))
+    memory = Memory()
+    placed = memory.place(ends.tobytes())
+
+    def replace(node: producers.Array) -> None:
+        node.parts[0].buffers[1] = placed
+
+    error = failed(ValueError, DeviceArray(data, memory=memory, change=replace).give(), dtype=to)
+    assert "end before this row" in str(error) or "is not above the one before" in str(error)
+
+
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_columns_of_a_matrix(order: str) -> None:
     encoded = runs("int32", numbers("float32", 40, 0.2))
