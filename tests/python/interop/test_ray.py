@@ -93,3 +93,12 @@ def test_wrong_options():
         adapter.collate(copy=False)
     with pytest.raises(ad.ConversionError, match="nothing"):
         next(iter(adapter.loader(split, batch_size=1, columns=["nothing"])))
+
+
+def test_blocks_of_another_type_are_an_error():
+    """Ray unifies the schemas of blocks in what it tells, and hands out each block as it is."""
+    first = pa.table({"a": np.arange(10)})
+    other = pa.table({"a": np.arange(10, dtype="int32")})
+    loader = adapter.loader(ray.data.from_arrow([first, other]).materialize().iterator(), batch_size=4)
+    with pytest.raises(ad.ConversionError, match=r"item 2 of the iterator .* type Int32"):
+        list(loader)
