@@ -111,7 +111,7 @@ def test_the_first_misfit_of_a_frequent_cast_is_named(row: int) -> None:
     assert str(on_device.value) == str(on_host.value)
 
 
-@pytest.mark.parametrize("to", INTEGERS)
+@pytest.mark.parametrize("to", ["bool", *INTEGERS])
 @pytest.mark.parametrize("name", INTEGERS)
 def test_numbers_beyond_the_bounds_are_refused_as_on_the_host(name: str, to: str) -> None:
     (low, high), (least, largest) = bounds(to), bounds(name)
