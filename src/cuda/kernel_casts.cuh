@@ -284,16 +284,19 @@ __device__ Carrier carrier_of(u32 from) {
     }
 }
 
-// What is stored as a number of its carrier.
-__device__ u64 carry(u32 from, u64 word) {
+// Turns what is stored to numbers of its carrier: one case for all words.
+template <u32 COUNT> __device__ void carry(u32 from, u64 (&words)[COUNT]) {
     u32 unused = 64 - 8 * stored_bytes(from);
-    switch (from) {
-        case BOOL: return word != 0;
-        case INT8: case INT16: case INT32: return (u64)((i64)(word << unused) >> unused);
-        case FLOAT16: return same_bits<u32>(widen(Half{(u16)word}));
-        case BFLOAT16: return same_bits<u32>(widen(Brain{(u16)word}));
-        default: return word;
+#define CARRY(expression) \
+    _Pragma("unroll") for (u32 place = 0; place < COUNT; place++) { \
+        u64 word = words[place]; \
+        words[place] = (expression); \
     }
+    if (from == BOOL) CARRY(word != 0)
+    else if (from < INT64) CARRY((u64)((i64)(word << unused) >> unused))
+    else if (from == FLOAT16) CARRY(same_bits<u32>(widen(Half{(u16)word})))
+    else if (from == BFLOAT16) CARRY(same_bits<u32>(widen(Brain{(u16)word})))
+#undef CARRY
 }
 
 // A word in another type, and whether it is the same number, up to rounding in a float.
@@ -302,24 +305,20 @@ struct Cast {
     bool fits;
 };
 
-template <class D, class S> __device__ Cast cast_integer(S value) {
+template <class D, class S> __device__ Cast cast_value(S value) {
     D result;
-    bool fits = convert_integer(value, &result);
-    return {same_bits<typename Bytes<sizeof(D)>::Word>(result), fits};
-}
-
-template <class D, class F> __device__ Cast cast_float(F value) {
-    D result;
-    bool fits = convert_float(value, &result);
+    bool fits;
+    if constexpr ((S)0.5 == (S)0) fits = convert_integer(value, &result);
+    else fits = convert_float(value, &result);
     return {same_bits<typename Bytes<sizeof(D)>::Word>(result), fits};
 }
 
 template <class D> __device__ Cast cast_number(Carrier carrier, u64 bits) {
     switch (carrier) {
-        case INTEGER: return cast_integer<D>((i64)bits);
-        case UNSIGNED: return cast_integer<D>(bits);
-        case SINGLE: return cast_float<D>(same_bits<float>((u32)bits));
-        default: return cast_float<D>(same_bits<double>(bits));
+        case INTEGER: return cast_value<D>((i64)bits);
+        case UNSIGNED: return cast_value<D>(bits);
+        case SINGLE: return cast_value<D>(same_bits<float>((u32)bits));
+        default: return cast_value<D>(same_bits<double>(bits));
     }
 }
 

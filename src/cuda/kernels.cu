@@ -30,7 +30,7 @@ __device__ void prefetch(const void* from) { asm volatile("prefetch.L1 [%0];" : 
 #define THREADS 256
 // Bytes of shared memory for a tile of pack_rows: 128 rows of 128 bytes, and a vector of 16 bytes per row as padding.
 #define TILE_BYTES 18432
-// The elements of a column that a thread casts at once.
+// The elements of a column that a thread casts, and those of a row that a thread of place_rows writes.
 #define LANES 4
 // How many parts of rows a thread of pack_rows asks for before it needs the first, and vectors a thread of unpack_bits. More take registers,
 // and leave room for fewer blocks on a multiprocessor.
@@ -412,7 +412,9 @@ __device__ u32 convert_lanes(u32 dtype, u64 values, u32 to, u32 size, u32 live) 
         else if (from == BITS) number.bits = bit(values, place);
         else {
             u32 bytes = from == SAME ? size : stored_bytes(from);
-            number.bits = carry(from, load_integer(values + bytes * place, bytes));
+            u64 words[] = {load_integer(values + bytes * place, bytes)};
+            carry(from, words);
+            number.bits = words[0];
         }
         Cast cast = {number.bits, true};
         if (from != SAME) cast = cast_word(to, number.carrier, number.bits);
@@ -537,9 +539,9 @@ template <class Convert> __device__ u32 cast_all(u64 (&words)[LANES], Convert co
 }
 
 template <class D> __device__ u32 cast_to_float(u32 from, u64 (&words)[LANES]) {
-    if (from < FLOAT16) return cast_all(words, [](u64 word) { return cast_integer<D>((i64)word); });
-    if (from < FLOAT64) return cast_all(words, [](u64 word) { return cast_float<D>(same_bits<float>((u32)word)); });
-    return cast_all(words, [](u64 word) { return cast_float<D>(same_bits<double>(word)); });
+    if (from < FLOAT16) return cast_all(words, [](u64 word) { return cast_value<D>((i64)word); });
+    if (from < FLOAT64) return cast_all(words, [](u64 word) { return cast_value<D>(same_bits<float>((u32)word)); });
+    return cast_all(words, [](u64 word) { return cast_value<D>(same_bits<double>(word)); });
 }
 
 // From integers to those of any size, whose lowest bytes are stored; returns the lanes that fit.
@@ -553,15 +555,11 @@ __device__ u32 fitting_integers(u32 to, const u64 (&words)[LANES]) {
 
 // Casts words as they are stored, and returns the lanes that fit. No u64 is among them.
 __device__ u32 cast_words(u32 from, u32 to, u64 (&words)[LANES]) {
-    u32 unused = 64 - 8 * stored_bytes(from);
-    if (from == BOOL) EACH_LANE words[lane] = words[lane] != 0;
-    else if (from < INT64) EACH_LANE words[lane] = (u64)((i64)(words[lane] << unused) >> unused);
-    else if (from == FLOAT16) EACH_LANE words[lane] = same_bits<u32>(widen(Half{(u16)words[lane]}));
-    else if (from == BFLOAT16) EACH_LANE words[lane] = same_bits<u32>(widen(Brain{(u16)words[lane]}));
+    carry(from, words);
     if (to < FLOAT16) return fitting_integers(to, words);
     switch (to) {
-        case FLOAT16: return cast_all(words, [](u64 word) { return cast_float<Half>(same_bits<float>((u32)word)); });
-        case BFLOAT16: return cast_all(words, [](u64 word) { return cast_float<Brain>(same_bits<float>((u32)word)); });
+        case FLOAT16: return cast_all(words, [](u64 word) { return cast_value<Half>(same_bits<float>((u32)word)); });
+        case BFLOAT16: return cast_all(words, [](u64 word) { return cast_value<Brain>(same_bits<float>((u32)word)); });
         case FLOAT32: return cast_to_float<float>(from, words);
         default: return cast_to_float<double>(from, words);
     }

@@ -13,6 +13,8 @@ use crate::error::{Error, Result};
 const TABLE_WORDS: usize = 480;
 /// The vectors that a thread of unpack_bits writes in one step: `ROUNDS` in kernels.cu.
 const ROUNDS: u64 = 2;
+/// The elements of a column that a thread casts, and those of a row that a thread of place_rows writes: `LANES` in kernels.cu.
+const LANES: u64 = 4;
 /// What a store writes at once.
 const VECTOR: u64 = 16;
 

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 #[cfg(doc)]
 use super::KernelDictionary;
-use super::{ColumnType, VECTOR, too_large};
+use super::{ColumnType, LANES, VECTOR, too_large};
 use crate::cuda::context::Current;
 use crate::cuda::driver::DevicePointer;
 use crate::cuda::module::Kernel;
@@ -13,8 +13,6 @@ use crate::error::{Error, Result};
 
 /// Bytes of a tile in shared memory: `TILE_BYTES` in kernels.cu.
 const TILE_BYTES: u64 = 18_432;
-/// The rows of a column that a thread casts at once: `LANES` in kernels.cu.
-const LANES: u64 = 4;
 /// Threads of a block, which write one tile together.
 const THREADS: u64 = 256;
 

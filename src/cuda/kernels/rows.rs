@@ -2,15 +2,13 @@
 
 use std::ffi::c_void;
 
-use super::DeviceBits;
+use super::{DeviceBits, LANES};
 use crate::cuda::context::Current;
 use crate::cuda::driver::DevicePointer;
 use crate::cuda::module::Kernel;
 use crate::cuda::stream::Stream;
 use crate::error::Result;
 
-/// The elements of a row that a thread of place_rows writes: `LANES` in kernels.cu.
-const LANES: u64 = 4;
 /// Set if offsets have 64 bits: `WIDE_OFFSETS` in kernels.cu.
 const WIDE_OFFSETS: u32 = 1;
 /// Set if padding comes before the items: `PAD_FRONT` in kernels.cu.
