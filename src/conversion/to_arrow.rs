@@ -1,7 +1,7 @@
 //! [`ArrowConversion`]: converts tensors and ragged rows to Arrow data, where it is asked for.
 //!
-//! The host converts if it is one of the two devices, as in a [`Conversion`](crate::Conversion): a tensor that is asked for there comes
-//! before, the array of a host tensor goes after.
+//! The host converts if it is one of the two devices, as in a [`Conversion`](crate::Conversion): what is asked for on the host is copied
+//! there, and then converted; what is on the host is converted, and the array then copied to the device.
 
 use std::borrow::Cow;
 
