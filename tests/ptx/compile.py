@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.metadata
+import re
 import sys
 from pathlib import Path
 
@@ -52,9 +53,17 @@ def compile_ptx(path: Path) -> bytes:
         log = text("ProgramLog").decode().strip()
         if failed or log:
             raise RuntimeError(f"nvrtc says:\n{log}")
-        return text("PTX")
+        return without_unused(text("PTX"))
     finally:
         call("nvrtcDestroyProgram", ctypes.byref(program))
+
+
+def without_unused(ptx: bytes) -> bytes:
+    """The PTX without the variables that nothing refers to, as nvrtc keeps the static members of every template: each
+    would be a symbol of every cubin."""
+    declared = re.findall(rb"^\.global [^;\n]*?(\w+)(?: = \d+)?;\n", ptx, re.MULTILINE)
+    unused = b"|".join(name for name in declared if ptx.count(name) == 1)
+    return re.sub(rb"^\.global [^;\n]*?\b(?:%b)(?: = \d+)?;\n" % unused, b"", ptx, flags=re.MULTILINE) if unused else ptx
 
 
 def main() -> None:
