@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 
-/// What `make cubins` packs: cubins of several architectures and the PTX, compressed together.
+/// What `make cubins` packs: the bytes of the first stream, cubins of several architectures compressed together, and the PTX.
 #[cfg(feature = "cuda")]
 const PACKED: &[u8] = include_bytes!("kernels.lzma");
 /// The most memory that decoding may take beside the result, in KiB.
@@ -16,6 +16,14 @@ const COUNT: usize = 4;
 /// The architecture of an entry for PTX.
 const PTX: u32 = 0;
 
+/// Images that are compressed together, as one stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ImageKind {
+    /// Behind the index, and in its order.
+    Cubin,
+    Ptx,
+}
+
 /// The images of this build, in the order in which they are packed.
 #[derive(Debug)]
 pub(super) struct Images(Vec<Entry>);
@@ -24,6 +32,7 @@ pub(super) struct Images(Vec<Entry>);
 struct Entry {
     /// Ten times the major compute capability, and the minor one.
     architecture: u32,
+    /// Where it begins in its stream.
     start: usize,
     bytes: usize,
 }
@@ -34,16 +43,18 @@ impl Images {
     /// # Errors
     /// If this build has no images, or memory is out.
     pub(super) fn index() -> Result<Self> {
-        let count = decode(COUNT)?;
+        let count = decode(ImageKind::Cubin, COUNT)?;
         let entries = read_u32(&count, 0).and_then(|count| usize::try_from(count).ok());
         let room = entries.and_then(|entries| entries.checked_mul(ENTRY)).and_then(|bytes| bytes.checked_add(COUNT));
-        let index = decode(room.ok_or_else(broken)?)?;
-        let mut start = index.len();
+        let index = decode(ImageKind::Cubin, room.ok_or_else(broken)?)?;
+        let mut end = index.len();
         let mut found = Vec::new();
         for entry in index.get(COUNT..).unwrap_or_default().chunks_exact(ENTRY) {
+            let architecture = read_u32(entry, 0).ok_or_else(broken)?;
             let bytes = read_u32(entry, 4).and_then(|bytes| usize::try_from(bytes).ok()).ok_or_else(broken)?;
-            found.push(Entry { architecture: read_u32(entry, 0).ok_or_else(broken)?, start, bytes });
-            start = start.checked_add(bytes).ok_or_else(broken)?;
+            let start = if architecture == PTX { 0 } else { end };
+            end = if architecture == PTX { end } else { end.checked_add(bytes).ok_or_else(broken)? };
+            found.push(Entry { architecture, start, bytes });
         }
         Ok(Self(found))
     }
@@ -69,10 +80,11 @@ impl Images {
     }
 }
 
-/// Decodes an image, and what is packed before it.
+/// Decodes an image, and what is before it in its stream.
 fn image(entry: Entry) -> Result<Vec<u8>> {
     let end = entry.start.checked_add(entry.bytes).ok_or_else(broken)?;
-    let mut image = decode(end)?;
+    let kind = if entry.architecture == PTX { ImageKind::Ptx } else { ImageKind::Cubin };
+    let mut image = decode(kind, end)?;
     if image.len() != end {
         return Err(broken());
     }
@@ -80,15 +92,20 @@ fn image(entry: Entry) -> Result<Vec<u8>> {
     Ok(image)
 }
 
-/// Decodes the first bytes of what is packed, or all if that is fewer.
+/// Decodes the first bytes of a stream, or all if that is fewer.
 #[cfg(feature = "cuda")]
-fn decode(wanted: usize) -> Result<Vec<u8>> {
+fn decode(kind: ImageKind, wanted: usize) -> Result<Vec<u8>> {
     use std::io::Read;
 
     use crate::alloc::fallible;
 
+    let streams = PACKED.split_first_chunk::<COUNT>();
+    let halves = streams
+        .and_then(|(length, streams)| streams.split_at_checked(usize::try_from(u32::from_le_bytes(*length)).ok()?));
+    let (cubins, ptx) = halves.ok_or_else(broken)?;
+    let packed = if kind == ImageKind::Ptx { ptx } else { cubins };
     let mut decoded = fallible::with_room(wanted)?;
-    let reader = lzma_rust2::LzmaReader::new_mem_limit(PACKED, MOST_KIB, None);
+    let reader = lzma_rust2::LzmaReader::new_mem_limit(packed, MOST_KIB, None);
     let most = u64::try_from(wanted).unwrap_or(u64::MAX);
     let read = reader.and_then(|reader| reader.take(most).read_to_end(&mut decoded));
     read.map_err(|error| Error::internal(format!("the kernels of this build cannot be decoded: {error}")))?;
@@ -97,7 +114,7 @@ fn decode(wanted: usize) -> Result<Vec<u8>> {
 
 /// Without the feature, no driver is loaded that could use kernels.
 #[cfg(not(feature = "cuda"))]
-fn decode(_wanted: usize) -> Result<Vec<u8>> {
+fn decode(_kind: ImageKind, _wanted: usize) -> Result<Vec<u8>> {
     Err(Error::internal("this build has no kernels"))
 }
 

@@ -1273,6 +1273,30 @@ KERNEL_OF(6) copy_strided(const __grid_constant__ Strided shape, u32 tiles, u64 
     }
 }
 
+// Copies a matrix with `step` bytes from row to row so that each column is contiguous, `out_step` bytes from one to the next. The rows are a
+// multiple of LANES, and the columns of the copy aligned to their vectors. A thread turns a square of LANES rows and columns in registers;
+// 1 << `bits` squares are beside each other in a block, so that the warps read and write whole sectors of 32 bytes: squares share those that they
+// read, which the cache keeps.
+KERNEL transpose_4(u64 from, u64 step, u32 rows, u32 columns, u64 out, u64 out_step, u32 bits) {
+    u32 across = (columns + (LANES << bits) - 1) / (LANES << bits), down_bits = 8 - bits;
+    for (u32 number = blockIdx.x; (number / across << down_bits) * LANES < rows; number += gridDim.x) {
+        u32 down = number / across, right = number - down * across;
+        u32 row = ((down << down_bits) + (threadIdx.x >> bits)) * LANES;
+        u32 column = ((right << bits) + (threadIdx.x & ((1 << bits) - 1))) * LANES;
+        if (row >= rows || column >= columns) continue;
+        u32 last = columns - column < LANES ? columns - column - 1 : LANES - 1;
+        Vector<u32> square[LANES];
+        EACH_LANE {
+            // Beyond the last column, that one again.
+            u64 word = from + row * step + (column + (lane < last ? lane : last)) * (u64)4;
+#pragma unroll
+            for (u32 line = 0; line < LANES; line++, word += step) square[lane].lanes[line] = load((const u32*)word);
+        }
+        u64 target = out + column * out_step + row * (u64)4;
+        EACH_LANE if (lane <= last) store((Vector<u32>*)(target + lane * out_step), square[lane]);
+    }
+}
+
 // ---- Bits and bytes ----
 
 // Unpacks bits to bytes of 0 or 1, as DLPack's bools are bytes. A thread writes 16 of them at once, and again a block's width further on.

@@ -211,16 +211,18 @@ macro_rules! parameters {
     ($($value:expr),+ $(,)?) => { [$((&raw const $value).cast_mut().cast::<c_void>()),+] };
 }
 
+mod axes;
 mod dictionary;
 mod frequent;
 mod packing;
 mod rows;
 mod strided;
+mod transposed;
 
+pub(crate) use axes::StridedAxis;
 pub(crate) use dictionary::{CodeMeaning, KernelDictionary};
 pub(crate) use packing::{MatrixLayout, Packing};
 pub(crate) use rows::{KernelRows, PlacedElements};
-pub(crate) use strided::StridedAxis;
 
 // `Launch` invariant: each list of parameters has the types and the order of its kernel in kernels.cu. Which memory
 // they name is each function's own clause.

@@ -81,6 +81,7 @@ kernels! {
     PlaceRows = "place_rows",
     SpreadRows = "spread_rows",
     CopyStrided = "copy_strided",
+    Transpose4 = "transpose_4",
     FillNulls = "fill_nulls",
     PackColumns1 = "pack_columns_1",
     PackColumns2 = "pack_columns_2",

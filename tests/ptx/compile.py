@@ -61,9 +61,8 @@ def compile_ptx(path: Path) -> bytes:
 def without_unused(ptx: bytes) -> bytes:
     """The PTX without the variables that nothing refers to, as nvrtc keeps the static members of every template: each
     would be a symbol of every cubin."""
-    declared = re.findall(rb"^\.global [^;\n]*?(\w+)(?: = \d+)?;\n", ptx, re.MULTILINE)
-    unused = b"|".join(name for name in declared if ptx.count(name) == 1)
-    return re.sub(rb"^\.global [^;\n]*?\b(?:%b)(?: = \d+)?;\n" % unused, b"", ptx, flags=re.MULTILINE) if unused else ptx
+    declaration = re.compile(rb"^\.global [^;\n]*?(\w+)(?: = \d+)?;\n", re.MULTILINE)
+    return declaration.sub(lambda found: b"" if ptx.count(found[1]) == 1 else found[0], ptx)
 
 
 def main() -> None:

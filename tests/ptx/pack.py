@@ -2,8 +2,9 @@
 
 usage: python tests/ptx/pack.py KERNELS.ptx OUT
 
-ptxas makes the same cubin at every run. All images are compressed together, because they resemble each other: a quarter
-smaller than each by itself. The PTX, which few devices need, is the last: an image is decoded with all before it.
+ptxas makes the same cubin at every run. The cubins are compressed together, because they resemble each other: a quarter
+smaller than each by itself. A cubin is decoded with all before it. The PTX, which few devices need, is text, and
+compressed by itself.
 """
 
 from __future__ import annotations
@@ -19,16 +20,10 @@ from pathlib import Path
 WHEEL, VERSION = "nvidia-cuda-nvcc-cu12", "12.9.86"
 ARCHITECTURES = (80, 90, 100, 120)
 PTX = 0
+FILTER = {"id": lzma.FILTER_LZMA1, "preset": 9 | lzma.PRESET_EXTREME, "nice_len": 273, "dict_size": 1 << 22}
 # Instructions of 16 bytes: the position within one tells more than the bytes before.
-FILTER = {
-    "id": lzma.FILTER_LZMA1,
-    "preset": 9 | lzma.PRESET_EXTREME,
-    "nice_len": 273,
-    "dict_size": 1 << 22,
-    "pb": 4,
-    "lp": 2,
-    "lc": 2,
-}
+OF_CUBINS = {**FILTER, "pb": 4, "lp": 2, "lc": 2}
+OF_TEXT = {**FILTER, "pb": 0, "lp": 0, "lc": 2}
 HEADER = 13
 
 
@@ -54,29 +49,39 @@ def assemble(ptx: Path, architecture: int) -> tuple[bytes, str]:
         return out.read_bytes(), ran.stderr
 
 
-def compress(data: bytes) -> bytes:
+def compress(data: bytes, options: dict[str, int]) -> bytes:
     """LZMA with the size in its header, which Python leaves open."""
-    packed = lzma.compress(data, format=lzma.FORMAT_ALONE, filters=[FILTER])
+    packed = lzma.compress(data, format=lzma.FORMAT_ALONE, filters=[options])
     return packed[: HEADER - 8] + struct.pack("<Q", len(data)) + packed[HEADER:]
 
 
+def decompress(packed: bytes) -> bytes:
+    # Older versions of liblzma refuse an end marker beside a size.
+    return lzma.decompress(packed[: HEADER - 8] + b"\xff" * 8 + packed[HEADER:], format=lzma.FORMAT_ALONE)
+
+
 def pack(images: dict[int, bytes]) -> bytes:
-    """The index, by architecture, and the images behind it."""
+    """The bytes of the cubins' stream, that stream, and the PTX's. The index, by architecture, begins the first one."""
     index = struct.pack("<I", len(images)) + b"".join(
         struct.pack("<II", architecture, len(image)) for architecture, image in images.items()
     )
-    return compress(index + b"".join(images.values()))
+    cubins = b"".join(image for architecture, image in images.items() if architecture != PTX)
+    packed = compress(index + cubins, OF_CUBINS)
+    return struct.pack("<I", len(packed)) + packed + compress(images[PTX], OF_TEXT)
 
 
 def unpack(packed: bytes) -> dict[int, bytes]:
     """The images by architecture; 0 is the PTX."""
-    # Older versions of liblzma refuse an end marker beside a size.
-    data = lzma.decompress(packed[: HEADER - 8] + b"\xff" * 8 + packed[HEADER:], format=lzma.FORMAT_ALONE)
+    (length,) = struct.unpack_from("<I", packed)
+    data = decompress(packed[4 : 4 + length])
     (count,) = struct.unpack_from("<I", data)
     start, images = 4 + 8 * count, {}
-    for architecture, length in struct.iter_unpack("<II", data[4:start]):
-        images[architecture] = data[start : start + length]
-        start += length
+    for architecture, length_of_image in struct.iter_unpack("<II", data[4:start]):
+        if architecture == PTX:
+            images[PTX] = decompress(packed[4 + length :])
+            continue
+        images[architecture] = data[start : start + length_of_image]
+        start += length_of_image
     return images
 
 

@@ -2,8 +2,8 @@
 
 use std::ffi::c_void;
 
-use smallvec::SmallVec;
-
+use super::axes::{StridedAxis, merged_axes};
+use super::transposed::Transposed;
 use super::{VECTOR, too_large};
 use crate::cuda::context::Current;
 use crate::cuda::driver::DevicePointer;
@@ -23,36 +23,6 @@ const THREADS: u64 = 256;
 const WORD: u64 = 4;
 /// Bytes of the widest word.
 const WIDEST: u64 = 8;
-
-/// A dimension of elements that are copied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct StridedAxis {
-    pub(crate) extent: u64,
-    /// Bytes from one index to the next in the source; any number.
-    pub(crate) step: i64,
-    /// The same in the output, where no two elements overlap.
-    pub(crate) out_step: i64,
-}
-
-impl StridedAxis {
-    /// The axis in place of a dimension that a shape does not have: one element.
-    const ONE: Self = Self { extent: 1, step: 0, out_step: 0 };
-
-    /// Returns this axis and the one inside as one, if both step through the same bytes.
-    fn merged(self, inner: Self) -> Option<Self> {
-        let length = i64::try_from(inner.extent).ok()?;
-        let follows = |outer: i64, inner: i64| inner.checked_mul(length) == Some(outer);
-        if !follows(self.step, inner.step) || !follows(self.out_step, inner.out_step) {
-            return None;
-        }
-        Some(Self { extent: self.extent.checked_mul(inner.extent)?, ..inner })
-    }
-
-    /// Returns the logarithm of the extent, rounded up.
-    fn bits(self) -> u32 {
-        u64::BITS - self.extent.saturating_sub(1).leading_zeros()
-    }
-}
 
 /// Words as the kernel copies them: `Strided` in kernels.cu.
 #[repr(C)]
@@ -139,23 +109,6 @@ impl Strided {
     };
 }
 
-/// Returns the axes of words of `size` bytes, the nearest of the output first, with those merged that are one.
-fn merged_axes(axes: &[StridedAxis], itemsize: u64, size: u64) -> SmallVec<[StridedAxis; 4]> {
-    let words = itemsize.checked_div(size).unwrap_or(1);
-    let inside = StridedAxis { extent: words, step: size.cast_signed(), out_step: size.cast_signed() };
-    let mut sorted: SmallVec<[StridedAxis; 4]> =
-        axes.iter().copied().chain([inside]).filter(|axis| axis.extent != 1).collect();
-    sorted.sort_by_key(|axis| axis.out_step.unsigned_abs());
-    let mut merged: SmallVec<[StridedAxis; 4]> = SmallVec::new();
-    for axis in sorted {
-        match merged.last_mut().and_then(|inner| Some((axis.merged(*inner)?, inner))) {
-            Some((both, inner)) => *inner = both,
-            None => merged.push(axis),
-        }
-    }
-    merged
-}
-
 /// Makes words of twice as many bytes, if two neighbours always lie next to each other and are aligned for that.
 fn widen(axes: &mut [StridedAxis], size: u64, addresses: u64) -> bool {
     let (twice, step) = (2 * size, size.cast_signed());
@@ -189,6 +142,14 @@ impl Current {
         (from, out): (DevicePointer, DevicePointer),
         stream: Stream,
     ) -> Result<()> {
+        if let Some((matrix, rows, left)) = Transposed::of(axes, itemsize, (from, out)) {
+            // SAFETY: as promised, for a part of the elements.
+            unsafe { self.transpose(matrix, (from, out), stream) }?;
+            let [source, target] = [left[0].step, left[0].out_step].map(|step| step.wrapping_mul(rows.cast_signed()));
+            let rest = (from.wrapping_add_signed(source), out.wrapping_add_signed(target));
+            // SAFETY: as promised, for the others: fewer rows than a square has, for which the kernel above does not run.
+            return unsafe { self.copy_strided(&left, itemsize, rest, stream) };
+        }
         let (shape, tiles) = Strided::new(axes, itemsize, (from, out))?;
         let mut parameters = parameters![shape, tiles, from, out];
         // SAFETY: `Launch` invariant; both are memory of this device, as promised, and the shape reaches the same bytes as the axes.

@@ -80,6 +80,34 @@ def test_elements_of_any_alignment_are_gathered(shift: int, pool: fakes.Pool) ->
         assert back(batch).equals(pa.array(ad.to_arrow(view, names=["a", "b", "c"]))), dtype
 
 
+ROWS_OF_WORDS: dict[str, Callable[[int, int], np.ndarray]] = {
+    "whole": lambda rows, width: values((rows, width), "int32"),
+    "with gaps": lambda rows, width: values((rows, width + 3), "int32")[:, 2 : width + 2],
+    "backwards": lambda rows, width: values((rows, width), "float32")[::-1],
+    "every second": lambda rows, width: values((2 * rows, width), "uint32")[::2],
+}
+
+
+@pytest.mark.parametrize("kind", ROWS_OF_WORDS)
+@pytest.mark.parametrize("width", [2, 3, 4, 5, 7, 8, 17, 33, 70])
+def test_rows_of_words_of_four_bytes_become_columns(kind: str, width: int, pool: fakes.Pool) -> None:
+    names = [str(number) for number in range(width)]
+    for rows in (3, 4, 5, 31, 64, 1_030, 2_051):
+        view = ROWS_OF_WORDS[kind](rows, width)
+        batch = ad.to_arrow(placed(pool, view, shift=4), names=names)
+        assert batch.device.type == 2
+        assert back(batch).equals(pa.array(ad.to_arrow(view, names=names))), rows
+        column = ad.to_arrow(placed(pool, view.T))
+        assert back(column).equals(pa.array(ad.to_arrow(view.T))), rows
+
+
+@pytest.mark.parametrize("shape", [(8, 3_001), (12, 40_007), (171_234, 4)])
+def test_blocks_of_rows_that_become_columns(shape: tuple[int, int], pool: fakes.Pool) -> None:
+    """Blocks of few rows are wide; those of more than the launch has blocks follow one another."""
+    view = np.arange(shape[0] * shape[1], dtype="uint32").reshape(shape)
+    assert back(ad.to_arrow(placed(pool, view.T))).equals(pa.array(ad.to_arrow(view.T)))
+
+
 @pytest.mark.parametrize("dtype", ["int8", "float64"])
 def test_a_block_of_the_kernel_copies_one_tile_after_the_other(dtype: str, pool: fakes.Pool) -> None:
     # More tiles of 1,024 elements than the launch has blocks: 160 on the only multiprocessor.

@@ -1,6 +1,7 @@
 //! Does the order that is chosen reach every word once, in tiles that are not mostly empty?
 
-use super::{Strided, StridedAxis, TILE_BITS};
+use super::super::axes::StridedAxis;
+use super::{Strided, TILE_BITS};
 
 fn axis(extent: u64, step: i64, out_step: i64) -> StridedAxis {
     StridedAxis { extent, step, out_step }
