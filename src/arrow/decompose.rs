@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::check::{Buffer, buffers_of, children_of, has_validity};
 use super::foreign::{buffer, child, foreign, slot};
 use super::import::DeviceArray;
-use super::node::ArrayNode;
+use super::node::{ArrayNode, BufferStarts};
 use crate::alloc::fallible;
 use crate::alloc::{Owner, is_addressable};
 use crate::error::{Error, ErrorKind, Result};
@@ -68,7 +68,8 @@ struct Node {
     null_count: Option<usize>,
     offset: usize,
     buffers: SmallVec<[ArrayPart; 3]>,
-    children: Vec<usize>,
+    /// Their nodes follow one another.
+    children: Range<usize>,
     dictionary: Option<usize>,
 }
 
@@ -113,8 +114,11 @@ impl Decomposed {
         let top = Pending { array: view.array, data_type: array.field().data_type(), offset, length, node: 0 };
         let mut level = vec![top];
         while !level.is_empty() {
-            let wanted: Vec<Wanted> =
-                level.iter().map(Pending::wanted).collect::<Result<Vec<_>>>()?.into_iter().flatten().collect();
+            let mut wanted = Vec::new();
+            for pending in &level {
+                wanted.extend(pending.wanted()?);
+            }
+            fallible::reserve(&mut apart.pieces, level.len())?;
             let mut found: VecDeque<Vec<u8>> = if wanted.is_empty() { VecDeque::new() } else { read(&wanted)?.into() };
             let mut next = Vec::new();
             for pending in level {
@@ -197,8 +201,11 @@ impl Decomposed {
         let Pending { array, data_type, length, .. } = *pending;
         let (keep, skip) = pending.start();
         let slots = keep.saturating_add(length);
-        let mut below = Vec::new();
-        for (index, field) in children_of(data_type).into_iter().enumerate() {
+        let children = children_of(data_type);
+        let mut below = fallible::with_room(children.len())?;
+        fallible::reserve(&mut self.nodes, children.len())?;
+        node.children.start = self.nodes.len();
+        for (index, field) in children.into_iter().enumerate() {
             let array = child(array, index)?;
             let (first, whole) = (slot(array)?, usize::try_from(array.length).unwrap_or(0));
             let rows = match data_type {
@@ -218,7 +225,7 @@ impl Decomposed {
                 )));
             }
             let node_below = self.node();
-            node.children.push(node_below);
+            node.children.end = node_below + 1;
             let offset = first.saturating_add(rows.start);
             below.push(Pending { array, data_type: field.data_type(), offset, length: rows.len(), node: node_below });
         }
@@ -286,18 +293,20 @@ impl Decomposed {
             ArrayPart::Piece(index) => starts.get(*index).copied().ok_or_else(missing),
             ArrayPart::Sizes(index) => self.sizes.get(*index).map(|sizes| sizes.as_ptr().cast()).ok_or_else(missing),
         };
-        let mut buffers = fallible::with_room(node.buffers.len())?;
+        let (mut buffers, room) = (BufferStarts::new(), node.buffers.len());
+        let no_room = |_| fallible::out_of_memory(room.saturating_mul(size_of::<*const u8>()));
+        buffers.try_reserve(room).map_err(no_room)?;
         for part in &node.buffers {
             buffers.push(start(part)?);
         }
-        let children = node.children.iter().map(|child| self.built(*child, starts));
+        let children = fallible::collected(node.children.clone().map(|child| self.built(child, starts)))?;
         let dictionary = node.dictionary.map(|dictionary| self.built(dictionary, starts)).transpose()?;
         Ok(ArrayNode {
             length: node.length,
             null_count: node.null_count,
             offset: node.offset,
             buffers,
-            children: children.collect::<Result<_>>()?,
+            children,
             dictionary: dictionary.map(Box::new),
         })
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use arrow_schema::{DataType, FieldRef};
+use smallvec::smallvec;
 
 use super::import::{DeviceArray, host_array};
 use super::node::ArrayNode;
@@ -39,14 +40,14 @@ impl DeviceArray {
         let mut node = ArrayNode {
             length: lists.rows,
             null_count: Some(0),
-            buffers: vec![std::ptr::null()],
+            buffers: smallvec![std::ptr::null()],
             children: vec![lists.items.clipped(&(start..end)).node()?],
             ..ArrayNode::default()
         };
         let mut owner = self.owner();
         if let Some(valid) = &lists.valid {
             let bitmap = valid.shifted(0)?;
-            node.buffers = vec![bitmap.as_ptr()];
+            node.buffers = smallvec![bitmap.as_ptr()];
             node.null_count = Some(valid.nulls());
             owner = Arc::new((bitmap, owner));
         }

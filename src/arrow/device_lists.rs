@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, FieldRef};
+use smallvec::smallvec;
 
 use super::check::{Buffer, buffers_of, children_of, has_validity};
 use super::foreign::{buffer, child, dictionary};
@@ -135,7 +136,7 @@ impl DeviceArray {
                 length: span.len(),
                 offset: span.start,
                 null_count: Some(0),
-                buffers: vec![std::ptr::null(), data],
+                buffers: smallvec![std::ptr::null(), data],
                 ..ArrayNode::default()
             };
             let field = Arc::new(Field::new(item.name(), DataType::UInt8, false));

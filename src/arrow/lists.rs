@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, FieldRef};
+use smallvec::smallvec;
 
 use super::bitmaps::ValidityBits;
 use super::check::{has_validity, view_sizes};
@@ -332,7 +333,7 @@ impl DeviceArray {
         let last = offsets.len.checked_sub(1).map_or(0, |last| offsets.get(last));
         let length = usize::try_from(last).map_err(|_| Error::invalid(format!("an offset of {last}")))?;
         let data = buffer(array, 2).filter(|data| !data.is_null() || length > 0).unwrap_or(std::ptr::dangling());
-        let buffers = vec![std::ptr::null(), data];
+        let buffers = smallvec![std::ptr::null(), data];
         let node = ArrayNode { length, null_count: Some(0), buffers, ..ArrayNode::default() };
         let field = Field::new(self.field().name(), DataType::UInt8, false);
         host_array(node.export(&self.owner())?, Arc::new(field))
@@ -441,11 +442,11 @@ mod tests {
         for has_lengths in [false, true] {
             let (offsets, lengths) = ([0, 2, 3].map(AtomicI32::new), [2, 1].map(AtomicI32::new));
             let values = [1_i32, 2, 3];
-            let mut buffers = vec![std::ptr::null(), offsets.as_ptr().cast()];
+            let mut buffers = smallvec![std::ptr::null(), offsets.as_ptr().cast()];
             buffers.extend(has_lengths.then(|| lengths.as_ptr().cast::<u8>()));
             let items = ArrayNode {
                 length: 3,
-                buffers: vec![std::ptr::null(), values.as_ptr().cast()],
+                buffers: smallvec![std::ptr::null(), values.as_ptr().cast()],
                 ..ArrayNode::default()
             };
             let node = ArrayNode { length: 2, buffers, children: vec![items], ..ArrayNode::default() };

@@ -4,6 +4,7 @@ use std::ffi::c_void;
 use std::ptr::null_mut;
 
 use arrow_schema::DataType;
+use smallvec::SmallVec;
 
 use super::check::{Buffer, buffers_of};
 use super::foreign::{buffer, child};
@@ -14,6 +15,9 @@ use crate::error::{Error, Result};
 use crate::ffi::arrow_device::ArrowArray;
 use crate::spec::signed;
 
+/// Where buffers start: in the same memory as the struct that has them, but for views, as there may be thousands of columns.
+pub(crate) type BufferStarts = SmallVec<[*const u8; 3]>;
+
 /// The contents of an exported `ArrowArray`. Its pointers lead into memory that the owner keeps alive.
 #[derive(Debug, Default)]
 pub(crate) struct ArrayNode {
@@ -21,16 +25,18 @@ pub(crate) struct ArrayNode {
     /// `None` where it was not counted.
     pub(crate) null_count: Option<usize>,
     pub(crate) offset: usize,
-    pub(crate) buffers: Vec<*const u8>,
+    pub(crate) buffers: BufferStarts,
     pub(crate) children: Vec<ArrayNode>,
     pub(crate) dictionary: Option<Box<ArrayNode>>,
 }
 
 /// The owner of an exported struct. Consumers may move children out of their parent, so each child has its own owner.
 struct PrivateData {
-    buffers: Box<[*const c_void]>,
-    children: Box<[*mut ArrowArray]>,
-    dictionary: *mut ArrowArray,
+    buffers: BufferStarts,
+    /// The addresses of the first structs of `arrays`.
+    _children: Vec<*mut ArrowArray>,
+    /// Those of the children, and that of the dictionary.
+    arrays: Vec<ArrowArray>,
     _owner: Owner,
 }
 
@@ -45,28 +51,32 @@ impl ArrayNode {
         let (n_buffers, n_children) = (signed(self.buffers.len())?, signed(self.children.len())?);
         // From here on, a failure drops the guard, which releases what exists so far.
         let mut parts = Children(fallible::with_room(self.children.len() + usize::from(self.dictionary.is_some()))?);
+        let mut children = fallible::with_room(self.children.len())?;
+        let start = parts.0.as_mut_ptr();
+        children.extend((0..self.children.len()).map(|index| start.wrapping_add(index)));
+        let dictionary = if self.dictionary.is_some() { start.wrapping_add(children.len()) } else { null_mut() };
         for node in self.children.into_iter().chain(self.dictionary.map(|node| *node)) {
             parts.0.push(node.export(owner)?);
         }
-        let mut pointers: Vec<*mut ArrowArray> =
-            std::mem::take(&mut parts.0).into_iter().map(|array| Box::into_raw(Box::new(array))).collect();
-        let has_dictionary = i64::try_from(pointers.len()) != Ok(n_children);
-        let dictionary = if has_dictionary { pointers.pop().unwrap_or(null_mut()) } else { null_mut() };
-        // In the same memory: there may be thousands of columns.
-        let buffers = self.buffers.into_iter().map(<*const u8>::cast).collect();
-        let private_data = PrivateData { buffers, children: pointers.into(), dictionary, _owner: owner.clone() };
-        let private_data = Box::leak(Box::new(private_data));
+        let arrays = std::mem::take(&mut parts.0);
+        // The structs and their addresses do not move with their vectors.
+        let first_child = children.as_mut_ptr();
+        let private_data = PrivateData { buffers: self.buffers, _children: children, arrays, _owner: owner.clone() };
+        let private_data = Box::into_raw(Box::new(private_data));
+        // SAFETY: a box of ours that nobody else knows. Consumers read the buffers' starts by this pointer, and nothing else uses the box before
+        // it is freed.
+        let buffers = unsafe { &mut (*private_data).buffers }.as_mut_ptr().cast::<*const c_void>();
         Ok(ArrowArray {
             length,
             null_count,
             offset,
             n_buffers,
             n_children,
-            buffers: private_data.buffers.as_mut_ptr(),
-            children: private_data.children.as_mut_ptr(),
-            dictionary: private_data.dictionary,
+            buffers,
+            children: first_child,
+            dictionary,
             release: Some(release_array),
-            private_data: std::ptr::from_mut(private_data).cast(),
+            private_data: private_data.cast(),
         })
     }
 
@@ -182,15 +192,13 @@ unsafe fn free_array(array: *mut ArrowArray) {
         return;
     }
     // SAFETY: `private_data` is the box that `export` leaked; taking `release` made this its only use.
-    let private_data = unsafe { Box::from_raw(array.private_data.cast::<PrivateData>()) };
+    let mut private_data = unsafe { Box::from_raw(array.private_data.cast::<PrivateData>()) };
     array.private_data = null_mut();
-    let dictionary = std::iter::once(private_data.dictionary).filter(|dictionary| !dictionary.is_null());
-    for part in private_data.children.iter().copied().chain(dictionary) {
-        // SAFETY: each is a box that `export` leaked; a consumer that moved the struct out left its `release` NULL.
-        let mut part = unsafe { Box::from_raw(part) };
+    for part in &mut private_data.arrays {
+        // A consumer that moved the struct out left its `release` NULL.
         if let Some(release) = part.release {
             // SAFETY: not released yet, and owned by its parent.
-            unsafe { release(&raw mut *part) };
+            unsafe { release(part) };
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use arrow_schema::DataType;
+use smallvec::smallvec;
 
 use super::bitmaps::ValidityBits;
 use super::check::has_validity;
@@ -50,7 +51,7 @@ impl DeviceArray {
                 }
             }
         }
-        node.buffers = vec![validity];
+        node.buffers = smallvec![validity];
         // Slots before the rows keep the rows' bits where they are in a byte.
         let first = view.offset.checked_sub(node.offset).ok_or_else(overflow)?;
         let length = view.length.checked_add(node.offset).ok_or_else(overflow)?;

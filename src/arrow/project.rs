@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use arrow_schema::{DataType, FieldRef};
+use smallvec::smallvec;
 
 use super::export::shared_buffer;
 use super::foreign::child;
@@ -71,7 +72,7 @@ impl DeviceArray {
             items.null_count = items.null_count.filter(|nulls| *nulls == 0);
             items.length = length;
         }
-        (node.offset, node.buffers) = (offset, vec![validity, start]);
+        (node.offset, node.buffers) = (offset, smallvec![validity, start]);
         host_array(node.export(&owner)?, field.clone())
     }
 }

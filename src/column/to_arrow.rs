@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow_schema::FieldRef;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use super::require_host;
 #[cfg(feature = "python")]
@@ -220,11 +220,12 @@ pub(crate) fn column_node(
     // The dictionary stays on its device when the codes are moved.
     let there = Transfer::to(tensor.device(), "the dictionary of codes that were moved");
     let dictionary = dictionary.map(|dictionary| array_to_device(dictionary, &there)).transpose()?;
-    let mut leaf = ArrayNode { null_count: Some(0), buffers: vec![std::ptr::null(), values], ..ArrayNode::default() };
+    let mut leaf =
+        ArrayNode { null_count: Some(0), buffers: smallvec![std::ptr::null(), values], ..ArrayNode::default() };
     if let Some(dictionary) = dictionary.as_ref().filter(|_| tensor.codes_may_be_beyond())
         && let Some(items) = null_items(&tensor, &form, dictionary.len(), bitmap.as_ref())?
     {
-        leaf.buffers = vec![items.bits().as_ptr(), values];
+        leaf.buffers = smallvec![items.bits().as_ptr(), values];
         leaf.null_count = Some(items.nulls);
         owner = Arc::new((items.block, owner));
     }
@@ -312,7 +313,7 @@ fn in_lists(leaf: ArrayNode, form: &TensorField) -> ArrayNode {
     lengths.fold(leaf, |node, length| ArrayNode {
         length,
         null_count: Some(0),
-        buffers: vec![std::ptr::null()],
+        buffers: smallvec![std::ptr::null()],
         children: vec![node],
         ..ArrayNode::default()
     })

@@ -5,6 +5,7 @@ use std::num::NonZero;
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, FieldRef};
+use smallvec::smallvec;
 
 use crate::alloc::fallible;
 use crate::arrow::{ArrayNode, DeviceArray, array_ready_at};
@@ -310,7 +311,7 @@ fn batch(
             owners.push(owner);
         }
     }
-    let buffers = vec![std::ptr::null()];
+    let buffers = smallvec![std::ptr::null()];
     let node = ArrayNode { length: rows, null_count: Some(0), buffers, children, ..ArrayNode::default() };
     let owner: Owner = Arc::new(owners);
     let field = Field::new("", DataType::Struct(fields.into()), false).with_metadata(metadata.clone());

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use arrow_schema::{DataType, FieldRef};
+use smallvec::smallvec;
 
 use super::planned_arrow::{plan_buffer, require_plain_text, require_same_layout};
 use super::{Ragged, Values};
@@ -74,7 +75,7 @@ impl Ragged {
         };
         let mut owners =
             Owners { owners: vec![child.owner()], orders: child.readiness().cloned().into_iter().collect() };
-        let mut buffers = vec![std::ptr::null(), owners.start(&self.offsets, copy)?];
+        let mut buffers = smallvec![std::ptr::null(), owners.start(&self.offsets, copy)?];
         if let Some(lengths) = &self.lengths {
             buffers.push(owners.start(lengths, copy)?);
         }
@@ -104,7 +105,8 @@ impl Ragged {
         if !data_first {
             children.reverse();
         }
-        let node = ArrayNode { length: self.len(), buffers: vec![std::ptr::null()], children, ..ArrayNode::default() };
+        let node =
+            ArrayNode { length: self.len(), buffers: smallvec![std::ptr::null()], children, ..ArrayNode::default() };
         self.export(node, owners, field)
     }
 
@@ -118,7 +120,7 @@ impl Ragged {
             }
         }
         let mut owners = Owners::default();
-        let buffers = vec![std::ptr::null(), owners.start(&self.offsets, copy)?, owners.start(values, copy)?];
+        let buffers = smallvec![std::ptr::null(), owners.start(&self.offsets, copy)?, owners.start(values, copy)?];
         let node = ArrayNode { length: self.len(), buffers, ..ArrayNode::default() };
         let array = self.export(node, owners, self.text_field(field))?;
         require_plain_text(field.data_type(), copy)?;
