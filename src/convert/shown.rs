@@ -75,7 +75,7 @@ fn of_slots(array: &ArrayRef, seen: Option<&NullBuffer>, is_nullable: bool) -> R
         DataType::FixedSizeList(item, _) | DataType::ListView(item) | DataType::LargeListView(item) => {
             with_children(array.to_data(), [items(array, seen, item)])?
         }
-        DataType::Dictionary(_, _) => coded(array, seen)?,
+        DataType::Dictionary(_, _) => coded(array, seen, rows.as_ref().filter(|_| is_nullable))?,
         DataType::RunEndEncoded(_, field) => {
             let (values, shown) = shown_runs(array, seen).ok_or_else(|| Error::internal("runs of no values"))?;
             let values = of_slots(&values, Some(&shown), field.is_nullable())?;
@@ -123,39 +123,44 @@ fn with_items<T: OffsetSizeTrait>(
     build(lists.child_data(vec![items.to_data()]).build())
 }
 
-/// Returns the codes of rows with the values that they stand for alone.
-fn coded(array: &ArrayRef, seen: Option<&NullBuffer>) -> Result<ArrayData> {
+/// Returns the codes of rows with the values that they stand for alone. `nulls` are those of the rows; `None` keeps the codes' own, where
+/// hidden rows may not be null.
+fn coded(array: &ArrayRef, seen: Option<&NullBuffer>, nulls: Option<&NullBuffer>) -> Result<ArrayData> {
     let codes = array.as_any_dictionary_opt().ok_or_else(|| Error::internal("codes of no dictionary"))?;
     let is_shown = shown_values(codes, seen);
     let (mut kept, mut places) = (fallible::with_room(1)?, fallible::with_room(is_shown.len())?);
     let mut count = 0_usize;
     for slot in &is_shown {
-        places.push(count);
+        places.push(if slot { count } else { 0 });
         count += usize::from(slot);
     }
     kept.extend(is_shown.valid_slices());
+    if count == 0 && nulls.is_none() && codes.keys().null_count() < codes.keys().len() {
+        // Codes that no row shows, and that are not null, need a value to stand for.
+        kept.push((0, 1));
+        count = 1;
+    }
     let values = codes.values().to_data();
     let values = taken(&values, kept.into_iter().map(|(start, end)| (start, end, 1)), count)?;
     let values = of_slots(&make_array(values), None, true)?;
     let keys = codes.keys();
     let keys: ArrayData = downcast_integer_array!(
-        keys => recoded(keys, &places)?,
+        keys => recoded(keys, &places, nulls.or(keys.nulls()))?,
         _ => return Err(Error::internal("codes that are no integers")),
     );
     build(keys.into_builder().data_type(array.data_type().clone()).child_data(vec![values.to_data()]).build())
 }
 
 /// Returns codes of the places that values have now. Codes that no row shows become those of the first value.
-fn recoded<K: ArrowDictionaryKeyType>(keys: &PrimitiveArray<K>, places: &[usize]) -> Result<ArrayData> {
+fn recoded<K: ArrowDictionaryKeyType>(
+    keys: &PrimitiveArray<K>,
+    places: &[usize],
+    nulls: Option<&NullBuffer>,
+) -> Result<ArrayData> {
     let place = |code: &K::Native| places.get(code.as_usize()).copied().and_then(K::Native::from_usize);
     let recoded = fallible::collected(keys.values().iter().map(|code| Ok(place(code).unwrap_or_default())))?;
     build(
-        keys.to_data()
-            .into_builder()
-            .offset(0)
-            .buffers(vec![Buffer::from_vec(recoded)])
-            .nulls(keys.nulls().cloned())
-            .build(),
+        keys.to_data().into_builder().offset(0).buffers(vec![Buffer::from_vec(recoded)]).nulls(nulls.cloned()).build(),
     )
 }
 

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use arrow_array::types::{Float32Type, Int8Type, Int32Type};
 use arrow_array::{
     Array, ArrayRef, BooleanArray, Decimal64Array, Decimal128Array, DictionaryArray, FixedSizeBinaryArray,
-    FixedSizeListArray, Int32Array, RunArray, StringArray, TimestampMillisecondArray, make_array,
+    FixedSizeListArray, Int32Array, ListArray, RunArray, StringArray, TimestampMillisecondArray, make_array,
 };
+use arrow_buffer::{NullBuffer, OffsetBuffer};
 use arrow_data::ArrayData;
 use arrow_dlpack::{
     Conversion, CopyLog, CopyMode, DType, DecimalMode, DictionaryMode, ErrorKind, Pad, Scalar, to_arrow,
 };
+use arrow_schema::Field;
 
 use crate::support::reference::read;
 use crate::{Kind, fill, ints, keep, one, positions, values};
@@ -122,5 +124,33 @@ fn nulls_that_codes_and_runs_stand_for_are_nulls() {
         assert_eq!(valid.as_bytes().unwrap(), [1, 0, 0, 0, 0, 0, 0, 1, 1]);
         let filled = fill(7).ragged(&one(&list)).unwrap();
         assert_eq!(read(values(&filled)).iter().filter(|element| element[0] == 7).count(), 2);
+    }
+}
+
+#[test]
+fn hidden_runs_of_codes_do_not_count() {
+    let item =
+        |runs: &RunArray<Int32Type>, is_nullable| Arc::new(Field::new("item", runs.data_type().clone(), is_nullable));
+    for (keys, valid, expected) in [
+        // A null row hides the last code, the first one, and all of them.
+        ([0, 1], [true, false], &[10_i8][..]),
+        ([1, 0], [true, false], &[20]),
+        ([1, 0], [false, true], &[10]),
+        ([0, 1], [false, false], &[]),
+    ] {
+        let codes = DictionaryArray::new(Int32Array::from(keys.to_vec()), Arc::new(Int32Array::from(vec![10, 20])));
+        let runs = RunArray::<Int32Type>::try_new(&Int32Array::from(vec![1, 2]), &codes).unwrap();
+        for is_nullable in [true, false] {
+            let nulls = Some(NullBuffer::from(valid.to_vec()));
+            let offsets = OffsetBuffer::new(vec![0, 1, 2].into());
+            let list: ArrayRef =
+                Arc::new(ListArray::new(item(&runs, is_nullable), offsets, Arc::new(runs.clone()), nulls));
+            let ragged = keep().dtype(DType::Int8).ragged(&list).unwrap();
+            let elements = values(&ragged).to_vec::<i8>().unwrap();
+            let shown: Vec<i8> =
+                elements.iter().zip(valid).filter(|(_, valid)| *valid).map(|(value, _)| *value).collect();
+            assert_eq!(shown, expected, "{keys:?} {valid:?}");
+            assert_eq!(ragged.validity().unwrap().to_bools().unwrap(), valid);
+        }
     }
 }
