@@ -186,7 +186,9 @@ fn replaced(data: &ArrayData, seen: &NullBuffer, is_nullable: bool) -> Result<Ar
         // A text may be long, and there may be none.
         _ if is_nullable => {
             let nulls = NullBuffer::union(Some(seen), data.nulls());
-            build(data.clone().into_builder().nulls(nulls).build())
+            // arrow-rs asks for as many bits as there are before the offset, too: of bools alone, which a slice leaves in place.
+            let data = if data.offset() > 0 { taken(data, [(0, data.len(), 1)], data.len())? } else { data.clone() };
+            build(data.into_builder().nulls(nulls).build())
         }
         _ => Ok(data.clone()),
     }

@@ -154,3 +154,15 @@ fn hidden_runs_of_codes_do_not_count() {
         }
     }
 }
+
+#[test]
+fn hidden_runs_of_a_slice_of_bools_do_not_count() {
+    let bools = BooleanArray::from(vec![true; 24]).slice(12, 12);
+    let ends = Int32Array::from((1..=12).collect::<Vec<_>>());
+    let runs = RunArray::<Int32Type>::try_new(&ends, &bools).unwrap();
+    let item = Arc::new(Field::new("item", runs.data_type().clone(), true));
+    let offsets = OffsetBuffer::new(vec![0, 12].into());
+    let list: ArrayRef = Arc::new(ListArray::new(item, offsets, Arc::new(runs), Some(NullBuffer::new_null(1))));
+    let ragged = keep().dtype(DType::Int8).ragged(&list).unwrap();
+    assert_eq!(ragged.validity().unwrap().to_bools().unwrap(), [false]);
+}
