@@ -264,14 +264,18 @@ impl<'a> Level<'a> {
         Ok(items)
     }
 
-    /// The row of the column that has this element of the values.
+    /// The row of the column that has this element of the values. Of lists, a hidden element is that of the next row that shows one: a
+    /// value of a run is refused for any row that shows the run.
     fn row_of(&self, element: usize) -> Option<usize> {
         let (mut first_row, mut first_item) = (0, 0);
         for chunk in &self.chunks {
             for run in self.runs(chunk) {
                 if element < first_item + run.len() {
                     let local = run.start + (element - first_item);
-                    let shows = |row: &usize| chunk.is_shown(*row) && chunk.list.row(*row).contains(&local);
+                    let has = |items: Range<usize>| {
+                        items.contains(&if self.has_lengths() { local } else { local.max(items.start) })
+                    };
+                    let shows = |row: &usize| chunk.is_shown(*row) && has(chunk.list.row(*row));
                     return chunk.rows().find(shows).map(|row| first_row + row);
                 }
                 first_item += run.len();

@@ -166,3 +166,14 @@ fn hidden_runs_of_a_slice_of_bools_do_not_count() {
     let ragged = keep().dtype(DType::Int8).ragged(&list).unwrap();
     assert_eq!(ragged.validity().unwrap().to_bools().unwrap(), [false]);
 }
+
+#[test]
+fn a_run_that_begins_in_a_null_row_is_refused_in_the_row_that_shows_it() {
+    let runs = RunArray::<Int32Type>::try_new(&Int32Array::from(vec![3]), &Int32Array::from(vec![1000])).unwrap();
+    let item = Arc::new(Field::new("item", runs.data_type().clone(), true));
+    let offsets = OffsetBuffer::new(vec![0, 0, 1, 1, 3].into());
+    let nulls = Some(NullBuffer::from(vec![true, false, true, true]));
+    let list: ArrayRef = Arc::new(ListArray::new(item, offsets, Arc::new(runs), nulls));
+    let error = keep().dtype(DType::Int8).ragged(&list).unwrap_err();
+    assert_eq!((error.kind(), error.row()), (ErrorKind::Cast, Some(3)), "{error}");
+}
