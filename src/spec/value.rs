@@ -261,8 +261,10 @@ impl Value {
                 Err(Error::unsupported(format!("no dtype holds the integers of decimal{}", bytes * 8))
                     .remedy_is(if scale == 0 { Remedy::CastInteger } else { Remedy::WideDecimalValues }))
             }
-            _ => Err(Error::unsupported(format!("decimals of scale {scale} are no integers"))
-                .remedy_is(Remedy::DecimalValues)),
+            _ => Err(Error::unsupported(format!(
+                "the values of decimals of scale {scale} are not the integers that are stored"
+            ))
+            .remedy_is(Remedy::DecimalValues)),
         }
     }
 
