@@ -106,7 +106,9 @@ pub(crate) fn check_types(field: &FieldRef, chunks: &[DeviceArray]) -> Result<()
         None => Ok(()),
         Some(chunk) => {
             let (found, expected) = (chunk.field().data_type(), field.data_type());
-            Err(Error::invalid(format!("a chunk of type {found} in a column of {expected}")).in_column(field.name()))
+            Err(Error::invalid(format!("a chunk of type {found} in a column of {expected}"))
+                .remedy_is("give all chunks one schema")
+                .in_column(field.name()))
         }
     }
 }

@@ -23,7 +23,8 @@ use arrow_array::{
 use arrow_buffer::NullBuffer;
 use arrow_dlpack::arrow::export_stream;
 use arrow_dlpack::ffi::dlpack::DLDeviceType;
-use arrow_dlpack::{Conversion, DeviceArray, DeviceArrayStream, Error, ErrorKind};
+use arrow_dlpack::loader::{Batches, LoadOptions, Place, Sharding};
+use arrow_dlpack::{Conversion, DeviceArray, DeviceArrayStream, Error, ErrorKind, Group, Pad, Scalar};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use support::{Count, CountsDrop};
 
@@ -210,4 +211,21 @@ fn the_cause_of_a_readers_error_survives_streams() {
     }
     drop(stream);
     assert_eq!(released.get(), 1);
+}
+
+#[test]
+fn a_loader_refuses_a_batch_of_columns_in_another_order() {
+    let text = |text: &str| -> ArrayRef { Arc::new(StringArray::from(vec![text])) };
+    let first = RecordBatch::try_from_iter([("a", text("a")), ("b", text("b"))]).unwrap();
+    let second = RecordBatch::try_from_iter([("b", text("b")), ("a", text("a"))]).unwrap();
+    for group in [Group::arrow(["a"]), Group::ragged("a"), Group::padded("a", Pad::new(Scalar::Int(0)))] {
+        let reader = RecordBatchIterator::new([Ok(first.clone()), Ok(second.clone())], first.schema());
+        let conversion = Conversion::default().groups([("x", group)]);
+        let options = LoadOptions::new(Sharding::new(2, false, 0, 1).unwrap());
+        let stream = DeviceArrayStream::from_reader(reader);
+        let mut batches = Batches::new(stream, &conversion, &options, &Place::start(0)).unwrap();
+        let error = batches.next().unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert_eq!(error.remedy().as_deref(), Some("give all chunks one schema"));
+    }
 }

@@ -14,6 +14,7 @@ use super::row_hashes::RowHashes;
 use super::shards::{ShardLane, ShardPart, Shards, other_schema};
 use super::slot::{Ring, Slot};
 use crate::arrow::{DeviceArray, DeviceArrayStream};
+use crate::column::check_types;
 use crate::convert::request_field;
 use crate::cuda::{PooledStream, is_cuda};
 use crate::device::Device;
@@ -173,10 +174,11 @@ impl SourceRows {
             match open.stream.as_mut().and_then(Iterator::next) {
                 Some(Ok(array)) if array.is_empty() => {}
                 Some(array) => {
-                    let array = match open.is_other {
-                        true => array.and_then(|array| of_first(&array, &self.field)),
-                        false => array,
-                    };
+                    let array = array.and_then(|array| match open.is_other {
+                        true => of_first(&array, &self.field),
+                        // Groups take their columns by position.
+                        false => check_types(&self.field, std::slice::from_ref(&array)).map(|()| array),
+                    });
                     match array {
                         Ok(array) => open.current = Some(CurrentArray::new(array, open.row)),
                         Err(error) => {

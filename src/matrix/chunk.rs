@@ -61,7 +61,8 @@ impl MatrixChunk {
         let field = spec.field();
         if array.field().data_type() != field.data_type() {
             let (found, expected) = (array.field().data_type(), field.data_type());
-            return Err(Error::invalid(format!("a chunk of type {found} in a matrix of {expected}")));
+            return Err(Error::invalid(format!("a chunk of type {found} in a matrix of {expected}"))
+                .remedy_is("give all chunks one schema"));
         }
         let mut decoded = Vec::new();
         if spec.is_decoded() {
