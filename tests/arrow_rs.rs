@@ -24,7 +24,7 @@ use arrow_buffer::NullBuffer;
 use arrow_dlpack::arrow::export_stream;
 use arrow_dlpack::ffi::dlpack::DLDeviceType;
 use arrow_dlpack::loader::{Batches, LoadOptions, Place, Sharding};
-use arrow_dlpack::{Conversion, DeviceArray, DeviceArrayStream, Error, ErrorKind, Group, Pad, Scalar};
+use arrow_dlpack::{Conversion, DeviceArray, DeviceArrayStream, Error, ErrorKind, Group, NullPolicy, Pad, Scalar};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use support::{Count, CountsDrop};
 
@@ -211,6 +211,28 @@ fn the_cause_of_a_readers_error_survives_streams() {
     }
     drop(stream);
     assert_eq!(released.get(), 1);
+}
+
+#[test]
+fn batches_may_differ_in_nullability() {
+    let schema = |is_nullable| Arc::new(Schema::new(vec![Field::new("a", DataType::Int32, is_nullable)]));
+    let batch = |is_nullable, rows: Vec<Option<i32>>| {
+        RecordBatch::try_new(schema(is_nullable), vec![Arc::new(Int32Array::from(rows))]).unwrap()
+    };
+    let (with, without) = (batch(true, vec![Some(1), None]), batch(false, vec![Some(3)]));
+    let conversion = Conversion::default().nulls(NullPolicy::Fill(7.into()));
+    for (first, second, expected) in [(&with, &without, [1, 7, 3]), (&without, &with, [3, 1, 7])] {
+        let batches = [first.clone(), second.clone()];
+        assert_eq!(conversion.to_tensor(&batches).unwrap().to_vec::<i32>().unwrap(), expected);
+        let stream = || {
+            let items = batches.clone().map(Ok);
+            DeviceArrayStream::from_reader(RecordBatchIterator::new(items, first.schema()))
+        };
+        assert_eq!(conversion.read_tensor(&mut stream()).unwrap().to_vec::<i32>().unwrap(), expected);
+        let options = LoadOptions::new(Sharding::new(3, false, 0, 1).unwrap());
+        let mut loaded = Batches::new(stream(), &conversion, &options, &Place::start(0)).unwrap();
+        assert_eq!(loaded.next().unwrap().unwrap().tensors[0].to_vec::<i32>().unwrap(), expected);
+    }
 }
 
 #[test]

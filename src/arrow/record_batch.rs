@@ -17,12 +17,12 @@ impl DeviceArray {
         Self::of_stream(batch, &field_of(batch.schema_ref()))
     }
 
-    /// Like [`DeviceArray::from_record_batch`], for a stream of this field. A batch of another schema is under its own
-    /// field, which the stream refuses if the layouts differ.
+    /// Like [`DeviceArray::from_record_batch`], for a table or a stream of this field. A batch of another schema is under its own field, which
+    /// the stream refuses if the layouts differ; one that differs in nullability alone is under this field.
     pub(super) fn of_stream(batch: &RecordBatch, field: &FieldRef) -> Result<Self> {
         let is_same = matches!(field.data_type(), DataType::Struct(fields) if batch.schema_ref().fields() == fields);
-        let field = if is_same { field.clone() } else { field_of(batch.schema_ref()) };
-        Self::from_arrow(&StructArray::from(batch.clone()), field)
+        let own = if is_same { field.clone() } else { field_of(batch.schema_ref()) };
+        Self::from_arrow(&StructArray::from(batch.clone()), own)?.part_of(field)
     }
 
     /// Returns an array of structs as a record batch over the same memory. The field's metadata becomes that of the

@@ -4,6 +4,8 @@ use arrow_schema::extension::{EXTENSION_TYPE_METADATA_KEY, EXTENSION_TYPE_NAME_K
 use arrow_schema::{DataType, Field, FieldRef, Fields, UnionFields};
 
 use super::check::same_layout;
+use super::import::DeviceArray;
+use crate::error::Result;
 use crate::spec::item_of_lists;
 
 /// Returns what a part of a source has, and what the first part has instead; `None` if both have the same columns, which may
@@ -20,6 +22,17 @@ pub(crate) fn difference(found: &FieldRef, first: &FieldRef) -> Option<(String, 
         }
         _ if is_same(found, first) => None,
         _ => Some((format!("the type {}", type_of(found)), type_of(first))),
+    }
+}
+
+impl DeviceArray {
+    /// Returns the array under the field of the data that it is a part of, if both have the same columns as [`difference`] says; else as it is.
+    ///
+    /// # Errors
+    /// If the layouts differ all the same.
+    pub(super) fn part_of(self, field: &FieldRef) -> Result<Self> {
+        let stays = self.field().data_type() == field.data_type() || difference(self.field(), field).is_some();
+        if stays { Ok(self) } else { self.relabel(field.clone()) }
     }
 }
 

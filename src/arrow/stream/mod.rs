@@ -22,6 +22,7 @@ pub(crate) use exported::forget_messages;
 
 use super::check::same_layout;
 use super::import::{DeviceArray, host};
+use super::same_schema::difference;
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::arrow_device::{ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema};
@@ -40,7 +41,7 @@ pub struct DeviceArrayStream {
 
 impl DeviceArrayStream {
     /// Returns a stream of these arrays. Dropping the stream drops the iterator. An array of another type, or on
-    /// another type of device, becomes an error.
+    /// another type of device, becomes an error. Its columns may differ from those of `field` in nullability.
     #[must_use]
     pub fn new(
         field: FieldRef,
@@ -71,11 +72,13 @@ impl DeviceArrayStream {
             let of = Device::new(device_type, 0);
             return Err(Error::new(ErrorKind::Device, format!("an array on {device} in a stream of arrays on {of}")));
         }
-        let (found, expected) = (array.field().data_type(), self.field.data_type());
-        if !same_layout(found, expected) {
-            return Err(Error::invalid(format!("an array of {found} in a stream of {expected}")));
+        let array = array.part_of(&self.field)?;
+        if same_layout(array.field().data_type(), self.field.data_type()) {
+            return Ok(array);
         }
-        Ok(array)
+        let (found, expected) = difference(array.field(), &self.field).unwrap_or_default();
+        let reason = format!("an array has {found}, and the stream {expected}");
+        Err(Error::invalid(reason).remedy_is("give all arrays of a stream one schema"))
     }
 
     /// The field of every array.
