@@ -111,11 +111,15 @@ impl Lookup<'_> {
 }
 
 impl Categories {
-    /// Returns the categories whose codes are the positions of these values: strings, binary values or integers of any Arrow
-    /// layout.
+    /// Returns the categories whose codes are the positions of these values: strings, binary values or integers, of any width and with
+    /// offsets or views.
+    ///
+    /// A column is looked up in categories of its own kind: strings in strings, binary values in binary values, integers in integers.
+    /// It may be a dictionary or runs of them.
     ///
     /// # Errors
-    /// If a value is null or occurs twice, or there are more values than int32 has codes; for values of other types.
+    /// If a value is null or occurs twice, or there are more values than int32 has codes; for values of other types, such as a
+    /// dictionary: pass its values.
     pub fn new(values: ArrayRef) -> Result<Self> {
         if i32::try_from(values.len()).is_err() {
             return Err(Error::argument(format!("{} categories are more than int32 has codes", values.len())));

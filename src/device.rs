@@ -7,6 +7,15 @@ use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::ffi::dlpack::{DLDevice, DLDeviceType};
 
 /// A device type and an ordinal. The CPU has ordinal 0, also if the id came from Arrow.
+///
+/// ```
+/// use arrow_dlpack::Device;
+/// use arrow_dlpack::ffi::dlpack::DLDeviceType;
+///
+/// assert_eq!("cuda:1".parse::<Device>()?, Device::new(DLDeviceType::CUDA, 1));
+/// assert_eq!(Device::CPU.to_string(), "cpu");
+/// # Ok::<(), arrow_dlpack::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Device {
     device_type: DLDeviceType,

@@ -165,7 +165,8 @@ impl DType {
         })
     }
 
-    /// Returns the dtype of an Arrow type's values buffer: the numbers themselves, or the ticks of a temporal type.
+    /// Returns the dtype of an Arrow type's values buffer: the numbers themselves, or the ticks of a temporal type. `None` for other
+    /// types, also those that become tensors by their bits, bytes or items.
     #[must_use]
     pub const fn of_arrow(data_type: &DataType) -> Option<Self> {
         Some(match data_type {

@@ -19,13 +19,13 @@ pub(crate) use remedy::{Language, Remedy};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// A foreign struct breaks its own specification.
+    /// A foreign struct breaks its specification, or data the schema that it came with.
     Invalid,
     /// No conversion exists for this type, layout or device.
     Unsupported,
     /// A copy is needed, and not allowed.
     Copy,
-    /// A null that the null policy refuses.
+    /// A null that the null policy refuses, or a policy that does not fit the dtype: NaN or a fill value that it cannot hold.
     Null,
     /// A value does not fit the requested type.
     Cast,

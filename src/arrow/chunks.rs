@@ -21,7 +21,7 @@ use crate::stream_order::Readiness;
 ///
 /// Methods of [`Conversion`](crate::Conversion) take whatever becomes `Chunks`: a [`DeviceArray`] or a [`RecordBatch`], a slice or a
 /// `Vec` of either, an [`ArrayRef`], or a reference to any array of arrow-rs, whose column then has no name. Chunks of `DeviceArray`s
-/// are borrowed.
+/// are borrowed, and have one type. Record batches of one table may differ in nullability.
 ///
 /// ```
 /// use arrow_array::{Float32Array, RecordBatch};

@@ -20,8 +20,11 @@ use crate::tensor::Output;
 
 impl Conversion {
     /// Writes what [`Conversion::to_tensor`] returns into memory that is there: of the result's shape, a matrix with dense rows or dense
-    /// columns any distance apart, the rows of a column any distance apart. Its dtype is the default. Data on a CUDA device is written
-    /// to memory of the same device, on this thread's stream.
+    /// columns any distance apart, the rows of a column any distance apart. Data on a CUDA device is written to memory of the same device,
+    /// on this thread's stream.
+    ///
+    /// Without [`Conversion::dtype`], the dtype of `out` is requested. So dictionary columns are written as their values, where
+    /// [`Conversion::to_tensor`] returns the codes, unless [`Conversion::dictionary`] asks for these.
     ///
     /// # Errors
     /// As [`Conversion::to_tensor`]; when `out` does not fit, or overlaps the data, or copies are not allowed. What `out` holds is

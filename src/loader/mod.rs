@@ -165,9 +165,8 @@ impl Batches {
         if load.device.is_cpu() { Ok(()) } else { stream_order::enter(load.device).map(drop) }
     }
 
-    /// Returns the batches of a stream after a place in the order of an epoch, which has one lane. Batches are always copies,
-    /// whatever the conversion allows. Batches on a device are allocated by the calling thread's present allocator
-    /// ([`memory_source`](crate::cuda::memory_source)).
+    /// Returns the batches of a stream from `place` on, which is of one lane. Batches are always copies, whatever the conversion allows.
+    /// Batches on a device are allocated by the calling thread's present allocator ([`memory_source`](crate::cuda::memory_source)).
     ///
     /// # Errors
     /// If a column does not exist, has no tensor form, or does not go with the others; if nulls are kept in a result whose group
@@ -195,8 +194,8 @@ impl Batches {
         Self::resume(&Shards::of_stream(None), (0, stream), conversion, load, place, &KnownState::nothing())
     }
 
-    /// Returns the batches of shards after a place in the order of an epoch, which has as many lanes as the place. Opens the
-    /// shard that this rank reads first; the threads that read the lanes open the others.
+    /// Returns the batches of shards from `place` on, which says into how many lanes their rows are cut. The calling thread opens the shard
+    /// that this rank reads first; the threads that read the lanes open the others.
     ///
     /// # Errors
     /// As [`new`](Self::new); if there are no shards; if several workers would share a lane; if there are several lanes, and a shard does not tell its number of rows;

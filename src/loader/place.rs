@@ -5,7 +5,31 @@ use std::num::NonZero;
 use super::sharding::Sharding;
 use crate::error::{Error, Result};
 
-/// Where the order of an epoch stands, however its rows are cut into batches.
+/// Where the order of an epoch stands, however its rows are cut into batches: how many rows of each lane were taken, and which lane is next.
+///
+/// An iteration goes on from there. The same options and the same source give the same order, so that no row comes twice:
+///
+/// ```
+/// use std::sync::Arc;
+/// use arrow_array::{ArrayRef, Int32Array, RecordBatch, RecordBatchIterator};
+/// use arrow_dlpack::loader::{Batches, LoadOptions, Place, Sharding, Shuffle};
+/// use arrow_dlpack::{Conversion, DeviceArrayStream};
+///
+/// let column: ArrayRef = Arc::new(Int32Array::from_iter_values(0..7));
+/// let batch = RecordBatch::try_from_iter([("a", column)])?;
+/// let mut options = LoadOptions::new(Sharding::new(2, false, 0, 1)?);
+/// options.shuffle = Some(Shuffle::new(7.try_into().unwrap(), 42));
+/// let batches = |place: &Place| {
+///     let reader = RecordBatchIterator::new([Ok(batch.clone())], batch.schema());
+///     let batches = Batches::new(DeviceArrayStream::from_reader(reader), &Conversion::default(), &options, place)?;
+///     batches.map(|batch| batch?.tensors[0].to_vec::<i32>()).collect::<Result<Vec<_>, _>>()
+/// };
+/// let all = batches(&Place::start(0))?;
+/// // A round is a batch of each rank.
+/// let place = Place::start(0).after_rounds(2, &options.sharding);
+/// assert_eq!((place.taken(), batches(&place)?), (&[4][..], all[2..].to_vec()));
+/// # Ok::<(), arrow_dlpack::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     epoch: u64,
@@ -20,7 +44,8 @@ impl Place {
         Self { epoch, taken: vec![0], next_lane: 0 }
     }
 
-    /// Returns the place of an epoch after `taken` rows of each lane, where the next batch is of lane `next_lane`.
+    /// Returns the place of an epoch of as many lanes as `taken` has numbers, after so many rows of each, where the next batch is of lane
+    /// `next_lane`. `Place::after(0, vec![0; 4], 0)` is the start of the first epoch of four lanes.
     ///
     /// # Errors
     /// If there is no lane, or none with this number.
@@ -153,7 +178,8 @@ impl Place {
         Some(taken.saturating_add(last).saturating_add(buffer))
     }
 
-    /// Returns the place after this number of rounds, of a batch for each worker of each rank. A batch that is not full counts as full.
+    /// Returns the place after this number of rounds. A round is a batch for each worker of each rank; a batch that is not full counts as
+    /// full.
     #[must_use]
     pub fn after_rounds(&self, rounds: usize, sharding: &Sharding) -> Self {
         let batches = rounds.saturating_mul(sharding.stride());

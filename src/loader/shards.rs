@@ -34,6 +34,26 @@ pub(crate) fn other_schema(found: &FieldRef, first: &FieldRef) -> Option<Error> 
 impl Shards {
     /// Returns shards of these numbers of rows, `None` where it is not known. `open` opens a shard by its number. It is called
     /// on the threads that read the shards, and once for each lane that has rows of the shard.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use arrow_array::{ArrayRef, Int32Array, RecordBatch, RecordBatchIterator};
+    /// use arrow_dlpack::loader::{Batches, LoadOptions, Place, Sharding, Shards};
+    /// use arrow_dlpack::{Conversion, DeviceArrayStream};
+    ///
+    /// let shards = Shards::new(vec![Some(3), Some(3)], |shard| {
+    ///     let column: ArrayRef = Arc::new(Int32Array::from(vec![shard as i32; 3]));
+    ///     let batch = RecordBatch::try_from_iter([("a", column)])?;
+    ///     Ok(DeviceArrayStream::from_reader(RecordBatchIterator::new([Ok(batch.clone())], batch.schema())))
+    /// });
+    /// // Two lanes, of a half of the rows each, take turns.
+    /// let place = Place::after(0, vec![0; 2], 0)?;
+    /// let options = LoadOptions::new(Sharding::new(2, false, 0, 1)?);
+    /// let batches = Batches::of_shards(&shards, &Conversion::default(), &options, &place)?;
+    /// let rows = batches.map(|batch| batch?.tensors[0].to_vec::<i32>()).collect::<Result<Vec<_>, _>>()?;
+    /// assert_eq!(rows, [vec![0, 0], vec![1, 1], vec![0], vec![1]]);
+    /// # Ok::<(), arrow_dlpack::Error>(())
+    /// ```
     #[must_use]
     pub fn new(
         rows: Vec<Option<usize>>,

@@ -48,9 +48,10 @@ pub struct Conversion {
     pub dtype: PerColumn<Option<DType>>,
     /// What happens to nulls. By column, or by group: a column's own policy comes before its group's.
     pub nulls: PerColumn<NullPolicy>,
-    /// What the elements of decimal columns are.
+    /// What the elements of decimal columns are. The values need a dtype, unless the scale is 0 and the type has 64 bits at most.
     pub decimal: PerColumn<DecimalMode>,
-    /// What the elements of dictionary columns are.
+    /// What the elements of dictionary columns are. `None` is the codes; or the values, where a dtype is requested, or a unit of timestamps,
+    /// durations, dates and times.
     pub dictionary: PerColumn<Option<DictionaryMode>>,
     /// The categories whose int32 codes columns become, whatever their dictionary; `None` leaves the values.
     pub categories: PerColumn<Option<Categories>>,

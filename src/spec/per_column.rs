@@ -28,7 +28,7 @@ impl<T> From<T> for PerColumn<Option<T>> {
 }
 
 impl<T> PerColumn<T> {
-    /// The values of these columns; the others have the default.
+    /// The values of these columns; the others have the default. Of a column that is named twice, the first value counts.
     ///
     /// ```
     /// use arrow_dlpack::{Conversion, DType, NullPolicy, PerColumn};
