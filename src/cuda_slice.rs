@@ -55,9 +55,7 @@ impl Tensor {
     /// If `T` is not the dtype's Rust type, the elements are strided or misaligned, not in memory of the stream's device,
     /// the stream is of another context than the device's primary one, or the driver fails.
     pub fn as_cuda_slice<T: Native>(&self, stream: &Arc<CudaStream>) -> Result<CudaSliceGuard<T>> {
-        if T::DTYPE != self.dtype() {
-            return Err(Error::argument(format!("a {} tensor read as {}", self.dtype(), T::DTYPE)));
-        }
+        self.require_dtype(T::DTYPE)?;
         let device = require_primary(stream.context())?;
         let of_stream = Device::new(DLDeviceType::CUDA, device.ordinal());
         let readiness = self.readiness().filter(|_| self.device() == of_stream).ok_or_else(|| {

@@ -50,9 +50,7 @@ impl Tensor {
     }
 
     fn view<T: Native>(&self) -> Result<ArrayViewD<'_, T>> {
-        if T::DTYPE != self.dtype() {
-            return Err(Error::argument(format!("a {} tensor read as {}", self.dtype(), T::DTYPE)));
-        }
+        self.require_dtype(T::DTYPE)?;
         if !self.device().is_cpu() {
             return Err(Error::new(ErrorKind::Device, format!("the elements are on {}", self.device()))
                 .remedy_is(self.device().host_remedy()));

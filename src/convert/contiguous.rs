@@ -22,9 +22,7 @@ impl Tensor {
     /// # Ok::<(), arrow_dlpack::Error>(())
     /// ```
     pub fn to_vec<T: Native>(&self) -> Result<Vec<T>> {
-        if T::DTYPE != self.dtype() {
-            return Err(Error::argument(format!("a {} tensor read as {}", self.dtype(), T::DTYPE)));
-        }
+        self.require_dtype(T::DTYPE)?;
         self.gathered()
     }
 
@@ -33,9 +31,7 @@ impl Tensor {
     /// # Errors
     /// If the dtype is not bool, a byte is neither 0 nor 1, the elements are on a device, or the allocation fails.
     pub fn to_bools(&self) -> Result<Vec<bool>> {
-        if self.dtype() != DType::Bool {
-            return Err(Error::argument(format!("a {} tensor read as bool", self.dtype())));
-        }
+        self.require_dtype(DType::Bool)?;
         // Other libraries may write to lent memory, so a byte is checked where nobody else writes.
         let bytes: Vec<u8> = self.gathered()?;
         fallible::collected(bytes.into_iter().enumerate().map(|(index, byte)| match byte {

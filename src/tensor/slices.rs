@@ -35,9 +35,7 @@ impl Tensor {
     /// If the dtype is not bool, a byte is neither 0 nor 1, or as [`Tensor::as_slice`]: [`Tensor::to_bools`] copies lent
     /// memory.
     pub fn as_bools(&self) -> Result<&[bool]> {
-        if self.dtype != DType::Bool {
-            return Err(Error::argument(format!("a {} tensor read as bool", self.dtype)));
-        }
+        self.require_dtype(DType::Bool)?;
         let bytes = self.as_bytes()?;
         if let Some((index, byte)) = bytes.iter().enumerate().find(|(_, byte)| **byte > 1) {
             return Err(Error::invalid(format!("element {index} of a bool tensor has the byte {byte}, not 0 or 1")));
@@ -68,12 +66,16 @@ impl Tensor {
         self.peek_bytes()
     }
 
+    /// Refuses to read the elements as those of another dtype.
+    #[inline]
+    pub(crate) fn require_dtype(&self, asked: DType) -> Result<()> {
+        if asked == self.dtype { Ok(()) } else { Err(other_dtype(self.dtype, asked)) }
+    }
+
     /// Like [`Tensor::as_slice`], for lent memory that others may change during the read: read each element once, and
     /// index nothing unchecked by it.
     pub(crate) fn peek<T: Native>(&self) -> Result<&[T]> {
-        if T::DTYPE != self.dtype {
-            return Err(Error::argument(format!("a {} tensor read as {}", self.dtype, T::DTYPE)));
-        }
+        self.require_dtype(T::DTYPE)?;
         self.require_dense()?;
         if self.is_empty() {
             return Ok(&[]);
@@ -105,7 +107,7 @@ impl Tensor {
         }
         let reason = "the memory is lent: another library may write to it while the slice is alive";
         Err(Error::new(ErrorKind::Unsupported, reason)
-            .remedy_is("copy the tensor, or use the unsafe Tensor::lent_slice"))
+            .remedy_is("copy the elements: Tensor::to_vec; or use the unsafe Tensor::lent_slice"))
     }
 
     fn require_dense(&self) -> Result<()> {
@@ -160,6 +162,19 @@ native!(
     f64 = Float64
 );
 
+/// The error of elements that are read as those of another dtype.
+#[cold]
+fn other_dtype(own: DType, asked: DType) -> Error {
+    let article = if own.name().starts_with('i') { "an" } else { "a" };
+    Error::argument(format!("{article} {own} tensor read as {asked}")).remedy_is(match own {
+        DType::Bool => "read it by Tensor::as_bools or Tensor::to_bools".to_owned(),
+        _ if own.is_castable() => {
+            format!("cast it first: Conversion::default().dtype(DType::{asked:?}).convert_tensor(&tensor)")
+        }
+        _ => "read its bytes: Tensor::as_bytes".to_owned(),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -187,5 +202,20 @@ mod tests {
         assert!(lent.clone().as_bytes().is_err());
         // SAFETY: nobody writes to the array.
         assert_eq!(unsafe { lent.lent_slice::<i32>() }.unwrap(), [1, 2]);
+    }
+
+    #[test]
+    fn elements_are_read_as_another_dtype_after_a_cast() {
+        let tensor = Tensor::from_vec(vec![1_i32, 2], &[2]).unwrap();
+        let error = tensor.as_slice::<f64>().unwrap_err();
+        assert_eq!(error.reason(), "an int32 tensor read as float64");
+        let remedy = "cast it first: Conversion::default().dtype(DType::Float64).convert_tensor(&tensor)";
+        assert_eq!(error.remedy().as_deref(), Some(remedy));
+        let cast = crate::Conversion::default().dtype(DType::Float64).convert_tensor(&tensor).unwrap();
+        assert_eq!(cast.as_slice::<f64>().unwrap(), [1.0, 2.0]);
+        let bools = Tensor::from_bools(vec![true], &[1]).unwrap();
+        let error = bools.to_vec::<u8>().unwrap_err();
+        assert_eq!(error.reason(), "a bool tensor read as uint8");
+        assert_eq!(error.remedy().as_deref(), Some("read it by Tensor::as_bools or Tensor::to_bools"));
     }
 }
