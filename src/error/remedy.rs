@@ -412,7 +412,7 @@ remedies! {
         "pass a smaller shuffle_buffer=, or a larger shuffle_bytes=",
     }
     LanesForWorkers { lanes } {
-        "pass Shards in {lanes} lanes, or fewer workers",
+        "read the shards in {lanes} lanes: pass Batches::of_shards a Place of as many; or start fewer workers",
         "pass sources= and lanes={lanes}, or fewer workers",
     }
     TakenState { "pass a state that a loader returned", "pass a dict that state_dict() returned" }
