@@ -284,6 +284,14 @@ impl Plan {
         }
     }
 
+    /// Adds the step of a validity with a bool for each element, whose columns are dense only after it.
+    pub(crate) fn splits_validity(&mut self) {
+        let packs = self.steps.iter().position(|step| step.action == Action::PackValidity);
+        let split = Step { action: Action::SplitValidity, bytes: self.rows, at_most: false };
+        self.steps.insert(packs.unwrap_or(self.steps.len()), split);
+        self.bytes = self.bytes.saturating_add(split.bytes);
+    }
+
     /// Adds the steps of a plan that runs after this one.
     pub(crate) fn append(&mut self, next: &Self) {
         self.steps.extend(next.steps.iter().copied());

@@ -19,7 +19,7 @@ use arrow_array::types::{Float64Type, Int64Type};
 use arrow_array::{Array, DictionaryArray, FixedSizeListArray, Int64Array, StringArray, TimestampMicrosecondArray};
 use arrow_dlpack::{
     ColumnOptions, Conversion, CopyLog, CopyMode, DType, DecimalMode, DeviceArray, DictionaryMode, ErrorKind,
-    PerColumn, Tensor, matrix_to_arrow, to_arrow,
+    PerColumn, Tensor, explain_matrix_to_arrow, matrix_to_arrow, to_arrow,
 };
 use arrow_schema::{DataType, Field, TimeUnit};
 use proptest::prelude::*;
@@ -381,5 +381,22 @@ fn many_columns_are_possible() {
             let index = random.below(columns);
             assert_eq!(read(&column(&batch, index, DType::Float32)), expected(&elements, columns, 1, index));
         }
+    }
+}
+
+#[test]
+fn a_report_counts_the_split_of_a_validity() {
+    let matrix = Tensor::from_vec((0..12_i32).collect(), &[4, 3]).unwrap();
+    let bools = |strides: (i64, i64)| tensor_of(DType::Bool, &[(4, strides.0), (3, strides.1)], 0, 1).0;
+    for (valid, steps) in [
+        (bools((3, 1)), &["rows split into columns", "validity split into columns", "validity packed to bits"][..]),
+        (bools((1, 4)), &["rows split into columns", "validity packed to bits"]),
+    ] {
+        let options = ColumnOptions::default().validity(valid);
+        let report = explain_matrix_to_arrow(&matrix, &["a", "b", "c"], &options, false).unwrap();
+        let log = CopyLog::new();
+        log.track(|| matrix_to_arrow(&matrix, &["a", "b", "c"], &options)).unwrap();
+        assert!(report.rows.iter().all(|row| row.steps == steps), "{report}");
+        assert_eq!(report.bytes(), log.bytes());
     }
 }

@@ -24,7 +24,7 @@ use crate::spec::{CopyMode, TensorField, setters};
 use crate::stream_order::Readiness;
 use crate::tensor::{Owner, Tensor};
 
-use super::validity::{DeviceValidity, Validity};
+use super::validity::{DeviceValidity, Validity, is_split};
 
 /// What [`matrix_to_arrow`] makes of a matrix.
 #[derive(Clone, Debug, Default)]
@@ -181,6 +181,9 @@ pub(crate) fn plan_columns<N: AsRef<str>>(
             if let Some(requested) = &requested {
                 check_requested(&tensor, requested, options.copy)?;
                 plan_requested(&mut own, (&tensor, &form), requested, has_validity, options.copy)?;
+            }
+            if options.validity.as_ref().is_some_and(is_split) {
+                own.splits_validity();
             }
             let mut plan = together.map(|plan| plan.of_one_column(names.len())).unwrap_or_default();
             plan.append(&own);

@@ -10,6 +10,7 @@ use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Counted, Error, ErrorKind, Result};
 use crate::kernels::{PackedBits, split_columns};
+use crate::plan::Action;
 use crate::tensor::Tensor;
 
 /// Which rows of which columns are valid.
@@ -29,8 +30,8 @@ impl Validity {
         }
         require_host(valid.device(), "")?;
         require_element_bools(valid, rows, columns)?;
-        let dense = rows < 2 || valid.strides().first() == Some(&1);
-        let split = if dense { None } else { Some(split_rows(valid, threads, "validity split into columns")?) };
+        let why = Action::SplitValidity.to_string();
+        let split = if is_split(valid) { Some(split_rows(valid, threads, &why)?) } else { None };
         let columns = 0..columns;
         let tensors =
             columns.map(|column| split.as_ref().unwrap_or(valid).column(column)).collect::<Result<Vec<_>>>()?;
@@ -67,8 +68,8 @@ impl DeviceValidity {
             return Ok(Self::Rows(valid.clone()));
         }
         require_element_bools(valid, rows, columns)?;
-        let dense = rows < 2 || valid.strides().first() == Some(&1);
-        let split = if dense { None } else { Some(split_columns(valid, "validity split into columns")?) };
+        let why = Action::SplitValidity.to_string();
+        let split = if is_split(valid) { Some(split_columns(valid, &why)?) } else { None };
         let columns = (0..columns).map(|column| split.as_ref().unwrap_or(valid).column(column));
         columns.collect::<Result<_>>().map(Self::Elements)
     }
@@ -89,6 +90,11 @@ impl DeviceValidity {
     pub(super) fn column_of(&self, index: usize) -> usize {
         if matches!(self, Self::Rows(_)) { 0 } else { index }
     }
+}
+
+/// Whether bools of the shape `(rows, columns)` are split into columns before they are packed: unless each column is dense.
+pub(super) fn is_split(valid: &Tensor) -> bool {
+    matches!((valid.shape(), valid.strides()), (&[rows, _], &[step, _]) if rows > 1 && step != 1)
 }
 
 /// Refuses a tensor that is not of bools of the shape `(rows, columns)`.

@@ -63,6 +63,8 @@ pub(crate) enum Action {
     Split,
     /// Bools become bits.
     Pack,
+    /// The bools of each column of a validity move next to each other.
+    SplitValidity,
     /// Bools become the bits of a validity bitmap.
     PackValidity,
     /// The bits of a validity bitmap become bools.
@@ -123,6 +125,7 @@ impl fmt::Display for Action {
             Self::PackMatrix { .. } => f.write_str("packed row-major"),
             Self::Split => f.write_str("rows split into columns"),
             Self::Pack => f.write_str("bools packed to bits"),
+            Self::SplitValidity => f.write_str("validity split into columns"),
             Self::PackValidity => f.write_str("validity packed to bits"),
             Self::GatherViews => f.write_str("views gathered"),
             Self::RebaseOffsets => f.write_str("offsets of a slice rebased"),
