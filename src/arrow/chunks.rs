@@ -19,9 +19,9 @@ use crate::stream_order::Readiness;
 
 /// The data of a conversion: the chunks of a column or of a table, and their field.
 ///
-/// Methods of [`Conversion`](crate::Conversion) take whatever becomes `Chunks`: a [`DeviceArray`] or a [`RecordBatch`], a slice or a
-/// `Vec` of either, an [`ArrayRef`], or a reference to any array of arrow-rs, whose column then has no name. Chunks of `DeviceArray`s
-/// are borrowed, and have one type. Record batches of one table may differ in nullability.
+/// Methods of [`Conversion`](crate::Conversion) take whatever becomes `Chunks`: a [`DeviceArray`], a [`RecordBatch`] or an [`ArrayRef`], a
+/// slice or a `Vec` of one of these, or a reference to any array of arrow-rs. A column of arrays has no name. Chunks of `DeviceArray`s are
+/// borrowed. All chunks have one type; record batches may differ in nullability.
 ///
 /// ```
 /// use arrow_array::{Float32Array, RecordBatch};
@@ -36,7 +36,8 @@ use crate::stream_order::Readiness;
 /// let matrix = Conversion::default().to_tensor(&batch)?;
 /// assert_eq!(matrix.shape(), [2, 1]);
 ///
-/// // A table of two batches.
+/// // A column of two arrays, and a table of two batches.
+/// assert_eq!(Conversion::default().to_tensor(&[batch.column(0).clone(), batch.column(0).clone()])?.shape(), [4]);
 /// assert_eq!(Conversion::default().to_tensor(&[batch.clone(), batch.clone()])?.shape(), [4, 1]);
 ///
 /// // A table of two chunks. A table without chunks needs its field.
@@ -118,11 +119,26 @@ try_from! {
     };
     [const N: usize] &[RecordBatch; N] => Chunks<'_>, |batches| batches.as_slice().try_into();
     [] &Vec<RecordBatch> => Chunks<'_>, |batches| batches.as_slice().try_into();
-    [] &dyn Array => Chunks<'_>, |array| {
-        let field = Field::new("", array.data_type().clone(), true);
-        DeviceArray::from_arrow(array, Arc::new(field)).map(Self::from)
-    };
+    [] Vec<RecordBatch> => Chunks<'_>, |batches| batches.as_slice().try_into();
+    [] &dyn Array => Chunks<'_>, |array| DeviceArray::from_arrow(array, unnamed(array)).map(Self::from);
     [] &ArrayRef => Chunks<'_>, |array| array.as_ref().try_into();
+    [] ArrayRef => Chunks<'_>, |array| array.as_ref().try_into();
+    [] &[ArrayRef] => Chunks<'_>, |arrays| {
+        let field = unnamed(arrays.first().ok_or_else(no_chunks)?);
+        let chunk = |array: &ArrayRef| {
+            let is_same = array.data_type() == field.data_type();
+            DeviceArray::from_arrow(array, if is_same { field.clone() } else { unnamed(array) })
+        };
+        let arrays = fallible::collected(arrays.iter().map(chunk))?;
+        Ok(Self::from((field, arrays)))
+    };
+    [const N: usize] &[ArrayRef; N] => Chunks<'_>, |arrays| arrays.as_slice().try_into();
+    [] &Vec<ArrayRef> => Chunks<'_>, |arrays| arrays.as_slice().try_into();
+}
+
+/// The field of an array that has no name.
+fn unnamed(array: &dyn Array) -> FieldRef {
+    Arc::new(Field::new("", array.data_type().clone(), true))
 }
 
 /// The error of chunks that have no first one, whose field would be that of all.
@@ -236,5 +252,21 @@ mod tests {
         }
         let batches = [batch(Arc::new(Int32Array::from(vec![1]))), batch(Arc::new(Int64Array::from(vec![2])))];
         assert!(crate::Conversion::default().to_tensor(&batches).is_err());
+    }
+
+    #[test]
+    fn arrays_are_the_chunks_of_a_column() {
+        let arrays: Vec<ArrayRef> = vec![Arc::new(Int32Array::from(vec![1, 2])), Arc::new(Int32Array::from(vec![3]))];
+        let read = |tensor: Result<crate::Tensor>| tensor.and_then(|tensor| tensor.to_vec::<i32>()).unwrap();
+        let conversion = crate::Conversion::default();
+        assert_eq!(read(conversion.to_tensor(&arrays)), [1, 2, 3]);
+        assert_eq!(read(conversion.to_tensor(arrays.as_slice())), [1, 2, 3]);
+        assert_eq!(read(conversion.to_tensor(&[arrays[0].clone(), arrays[1].clone()])), [1, 2, 3]);
+        assert_eq!(read(conversion.to_tensor(arrays[1].clone())), [3]);
+        assert_eq!(read(conversion.to_tensor(vec![batch(arrays[0].clone()), batch(arrays[1].clone())])), [1, 2, 3]);
+        let other: ArrayRef = Arc::new(Int64Array::from(vec![4]));
+        let error = conversion.to_tensor(&[arrays[0].clone(), other]).unwrap_err();
+        assert_eq!((error.kind(), error.remedy().as_deref()), (ErrorKind::Invalid, Some("give all chunks one schema")));
+        assert_eq!(conversion.to_tensor(&Vec::<ArrayRef>::new()).unwrap_err().kind(), ErrorKind::Argument);
     }
 }
