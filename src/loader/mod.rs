@@ -295,8 +295,8 @@ impl Batches {
     /// long that takes.
     ///
     /// # Errors
-    /// The error of making the batch, after which only the end follows. In a process that was forked from the source's
-    /// process; on the thread of a loader.
+    /// The error of making the batch, after which [`Next::Cut`] follows. In a process that was forked from the source's
+    /// process; on the thread of this loader; without prefetching, while another thread makes a batch.
     pub fn next_within(&self, patience: Duration) -> Result<Next> {
         if !self.is_in_this_process() {
             return Err(Error::argument("these batches are made in another process, which this one was forked from")

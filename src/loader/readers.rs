@@ -18,8 +18,8 @@ use crate::error::{Error, Result};
 pub(super) struct Readers {
     threads: Vec<Prefetch<Batch>>,
     turns: Turns,
-    /// The round of the next batch.
-    round: Mutex<usize>,
+    /// The round of the next batch; `None` at the end of the epoch.
+    round: Mutex<Option<usize>>,
     log: ReadLog,
 }
 
@@ -40,10 +40,10 @@ impl Readers {
             Prefetch::start(ahead, stop.clone(), move || producer.next().transpose()).inspect_err(|_| stop.ask())
         };
         let threads = producers.into_iter().map(start).collect::<Result<_>>()?;
-        Ok(Self { threads, turns, round: Mutex::new(0), log })
+        Ok(Self { threads, turns, round: Mutex::new(Some(0)), log })
     }
 
-    fn round(&self) -> MutexGuard<'_, usize> {
+    fn round(&self) -> MutexGuard<'_, Option<usize>> {
         self.round.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -77,10 +77,12 @@ impl Readers {
     /// Asks the thread of the next batch, and the other threads too once that one has come to the end of the epoch: shards of their
     /// lanes may have more rows than they told.
     fn next(&self, ask: impl Fn(&Prefetch<Batch>) -> Result<Taken<Batch>>) -> Result<Taken<Batch>> {
-        let mut round = self.round();
-        let taken = ask(self.thread(*round)?)?;
+        let mut next = self.round();
+        // The threads were stopped at the end: they no longer tell it from a cut.
+        let Some(round) = *next else { return Ok(Taken::End) };
+        let taken = ask(self.thread(round)?)?;
         match taken {
-            Taken::Item(_) => *round += 1,
+            Taken::Item(_) => *next = round.checked_add(1),
             Taken::End => {
                 // Every batch was taken, so that each thread ends without waiting for room.
                 for thread in &self.threads {
@@ -90,7 +92,11 @@ impl Readers {
                         other => return Ok(other),
                     }
                 }
-                return Ok(self.log.take_lie().map_or(Taken::End, Taken::Failed));
+                let lie = self.log.take_lie();
+                if lie.is_none() {
+                    *next = None;
+                }
+                return Ok(lie.map_or(Taken::End, Taken::Failed));
             }
             _ => {}
         }
@@ -106,7 +112,7 @@ impl Readers {
             Err(TryLockError::Poisoned(round)) => *round.into_inner(),
             Ok(round) => *round,
         };
-        self.thread(round).is_ok_and(Prefetch::has_to_wait)
+        round.and_then(|round| self.thread(round).ok()).is_some_and(Prefetch::has_to_wait)
     }
 
     /// Asks the threads to stop, and waits at most `patience` for each. Returns whether all have ended.

@@ -194,3 +194,20 @@ fn a_source_that_asks_for_a_batch_of_its_own_is_told_that_one_is_being_made() {
     assert!(error.kind() == ErrorKind::Argument && error.reason().contains("being made already"), "{error}");
     assert!(matches!(own.get().unwrap().next_within(Duration::ZERO), Ok(Next::Cut)));
 }
+
+#[test]
+fn the_end_is_no_cut_whoever_asks_again() {
+    for prefetch in [0, 1, 3] {
+        let options = LoadOptions { prefetch, ..LoadOptions::new(split(5)) };
+        let next = |batches: &Batches| batches.next_within(Duration::from_secs(60)).unwrap();
+        let batches = open(stream(rows(0, 0).field().clone(), [Ok(rows(0, 10))].into_iter()), &options);
+        assert!(matches!((next(&batches), next(&batches)), (Next::Batch(_), Next::Batch(_))));
+        assert!(matches!((next(&batches), next(&batches)), (Next::End, Next::End)));
+        batches.close();
+        assert!(matches!(next(&batches), Next::End));
+        let batches = open(stream(rows(0, 0).field().clone(), [Ok(rows(0, 10))].into_iter()), &options);
+        assert!(matches!(next(&batches), Next::Batch(_)));
+        batches.close();
+        assert!(matches!(next(&batches), Next::Cut));
+    }
+}
