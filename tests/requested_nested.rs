@@ -7,11 +7,13 @@ mod support;
 use std::sync::Arc;
 
 use arrow_array::builder::{Int64Builder, MapBuilder, StringBuilder};
+use arrow_array::cast::AsArray;
 use arrow_array::types::{Int8Type, Int32Type};
 use arrow_array::{
-    Array, ArrayRef, Date64Array, DictionaryArray, Int8Array, Int32Array, Int64Array, RunArray, StructArray, UnionArray,
+    Array, ArrayRef, Date64Array, DictionaryArray, Int8Array, Int32Array, Int64Array, ListArray, RunArray, StructArray,
+    UnionArray,
 };
-use arrow_buffer::ScalarBuffer;
+use arrow_buffer::{NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_dlpack::{ErrorKind, Result, check_request, request_field};
 use arrow_schema::{DataType, Field, FieldRef, TimeUnit, UnionFields, UnionMode};
 use support::arrow::{extension, field, list, shared};
@@ -222,4 +224,17 @@ fn nulls_of_unions_are_found_at_the_rows_that_show_them() {
         let found = given.err().map(|error| (error.kind(), error.row(), error.column().map(str::to_owned)));
         assert_eq!(found, row.map(|row| (ErrorKind::Null, Some(row), Some("b".to_owned()))), "{mode:?}");
     }
+}
+
+#[test]
+fn runs_that_a_null_row_hides_stay_values_where_items_are_not_nullable() {
+    let codes = DictionaryArray::new(Int32Array::from(vec![0, 1]), Arc::new(Int32Array::from(vec![10, 1000])));
+    let runs = RunArray::<Int32Type>::try_new(&Int32Array::from(vec![1, 2]), &codes).unwrap();
+    let offsets = OffsetBuffer::new(vec![0, 1, 2].into());
+    let nulls = Some(NullBuffer::from(vec![true, false]));
+    let list = ListArray::new(required("item", runs.data_type().clone()), offsets, Arc::new(runs), nulls);
+    let narrow = request(&list, &field("x", DataType::List(required("item", DataType::Int8)))).unwrap();
+    let narrow = narrow.as_list::<i32>();
+    assert_eq!(narrow.value(0).as_primitive::<Int8Type>().values(), &[10]);
+    assert!(narrow.is_null(1));
 }

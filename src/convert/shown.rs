@@ -78,7 +78,8 @@ fn of_slots(array: &ArrayRef, seen: Option<&NullBuffer>, is_nullable: bool) -> R
         DataType::Dictionary(_, _) => coded(array, seen, rows.as_ref().filter(|_| is_nullable))?,
         DataType::RunEndEncoded(_, field) => {
             let (values, shown) = shown_runs(array, seen).ok_or_else(|| Error::internal("runs of no values"))?;
-            let values = of_slots(&values, Some(&shown), field.is_nullable())?;
+            // Runs have no bitmap: a null of their values is one of the rows.
+            let values = of_slots(&values, Some(&shown), is_nullable && field.is_nullable())?;
             let data = array.to_data();
             let ends = data.child_data().first().cloned().map(make_array);
             return with_children(data, ends.into_iter().chain([values]).map(Ok)).map(make_array);
