@@ -1,11 +1,13 @@
 //! Exports arrays and types as C structs that keep their memory alive.
 
+use std::collections::HashMap;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
 use arrow_schema::ffi::FFI_ArrowSchema;
 use arrow_schema::{DataType, Field};
 
+use super::binary_metadata::export_bytes;
 use super::check::{children_of, has_validity};
 use super::exported::Exported;
 use super::import::DeviceArray;
@@ -155,22 +157,30 @@ pub fn export_schema(field: &Field) -> Result<Exported<ArrowSchema>> {
         .map_err(|error| Error::unsupported(error.to_string()).in_column(field.name()))?;
     let schema = std::mem::ManuallyDrop::new(schema);
     // SAFETY: both are `struct ArrowSchema` of the C data interface; ManuallyDrop makes this a move.
-    let mut schema = unsafe { (&raw const schema).cast::<ArrowSchema>().read() };
-    // SAFETY: just made of this field, and nobody else's yet.
-    unsafe { mark_sorted_maps(field.data_type(), &mut schema) };
+    let schema = unsafe { (&raw const schema).cast::<ArrowSchema>().read() };
     // SAFETY: just made as the C data interface describes it, and nobody else's.
-    Ok(unsafe { Exported::<ArrowSchema>::new(schema) })
+    let mut schema = unsafe { Exported::<ArrowSchema>::new(schema) };
+    // SAFETY: just made of this field, and nobody else's yet.
+    unsafe { complete(field.data_type(), field.metadata(), schema.as_mut()) }
+        .map_err(|error| error.in_column(field.name()))?;
+    Ok(schema)
 }
 
-/// Sets `ARROW_FLAG_MAP_KEYS_SORTED`, which arrow-rs 59 forgets for fields.
+/// Writes what arrow-rs 59 leaves out of the schema of a field: `ARROW_FLAG_MAP_KEYS_SORTED`, and metadata that is not
+/// text.
+///
+/// # Errors
+/// As [`export_bytes`].
 ///
 /// # Safety
-/// A live schema of this type: `children` has an entry for each child field, each a live schema; `dictionary` is one
-/// for a dictionary. Nobody else reads them meanwhile.
-unsafe fn mark_sorted_maps(data_type: &DataType, schema: &mut ArrowSchema) {
+/// A live schema that arrow-rs made of a field of this type and metadata: `children` has an entry for each child field,
+/// each a live schema; `dictionary` is one for a dictionary. Nobody else reads them meanwhile.
+unsafe fn complete(data_type: &DataType, metadata: &HashMap<String, String>, schema: &mut ArrowSchema) -> Result<()> {
     if let DataType::Map(_, true) = data_type {
         schema.flags |= ARROW_FLAG_MAP_KEYS_SORTED;
     }
+    // SAFETY: a live schema of a field of this metadata, made by arrow-rs, which nobody else reads (`# Safety`).
+    unsafe { export_bytes(metadata, schema) }?;
     for (index, field) in children_of(data_type).iter().enumerate() {
         // SAFETY: `children` has an entry for each child field, so `index` is inside.
         let entry = unsafe { schema.children.add(index) };
@@ -178,15 +188,16 @@ unsafe fn mark_sorted_maps(data_type: &DataType, schema: &mut ArrowSchema) {
         let child = unsafe { entry.read() };
         // SAFETY: NULL or a live child, borrowed with its parent.
         if let Some(child) = unsafe { child.as_mut() } {
-            // SAFETY: a live schema of the child's type, which nobody else reads, as its parent.
-            unsafe { mark_sorted_maps(field.data_type(), child) };
+            // SAFETY: a live schema of the child's field, which nobody else reads, as its parent.
+            unsafe { complete(field.data_type(), field.metadata(), child) }?;
         }
     }
     if let DataType::Dictionary(_, values) = data_type {
         // SAFETY: NULL or a live schema, borrowed with its parent.
         if let Some(dictionary) = unsafe { schema.dictionary.as_mut() } {
-            // SAFETY: a live schema of the values' type, which nobody else reads, as its parent.
-            unsafe { mark_sorted_maps(values, dictionary) };
+            // SAFETY: a live schema of the values' type, without metadata, which nobody else reads, as its parent.
+            unsafe { complete(values, &HashMap::new(), dictionary) }?;
         }
     }
+    Ok(())
 }

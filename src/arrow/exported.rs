@@ -30,6 +30,11 @@ impl<S> Exported<S> {
         unsafe { (&raw const exported.raw).read() }
     }
 
+    /// Returns the struct, for code of this crate that completes it.
+    pub(super) fn as_mut(&mut self) -> &mut S {
+        &mut self.raw
+    }
+
     /// Returns the address of the struct, for a consumer that moves the struct out.
     #[must_use]
     pub fn as_mut_ptr(&mut self) -> *mut S {

@@ -7,6 +7,7 @@ use std::sync::{Arc, LazyLock};
 use arrow_schema::{DataType, Field, FieldRef};
 use smallvec::SmallVec;
 
+use super::binary_metadata::{bytes_of, text_of};
 use super::check::children_of;
 use super::foreign::{MAX_DEPTH, foreign, foreign_entry};
 use super::schema::{MetadataReader, parse, read_schema, simple, text};
@@ -167,8 +168,7 @@ unsafe fn is_metadata(pointer: *const c_char, field: &Field) -> bool {
         // SAFETY: a pair's value follows its key, after its length.
         let Ok(value) = (unsafe { reader.bytes() }) else { return false };
         keys.push(key);
-        let found = std::str::from_utf8(key).ok().and_then(|key| expected.get(key));
-        found.is_some_and(|found| found.as_bytes() == value)
+        expected.get(&*text_of(key)).is_some_and(|found| *bytes_of(found) == *value)
     });
     // Equal numbers of pairs and keys mean equal pairs only if no key repeats.
     keys.sort_unstable();

@@ -4,6 +4,7 @@
 //! structs does not touch the buffers, so the same code serves every device.
 #![allow(unsafe_code, reason = "reads, owns and releases the C structs of other libraries")]
 
+mod binary_metadata;
 mod bitmaps;
 mod check;
 mod chunks;

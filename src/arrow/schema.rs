@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, IntervalUnit, TimeUnit, UnionFields, UnionMode};
 
+use super::binary_metadata::text_of;
 use super::foreign::{MAX_DEPTH, foreign, foreign_entry};
 use crate::error::{Error, Result};
 use crate::ffi::arrow_device::{
@@ -148,8 +149,7 @@ impl MetadataReader {
     unsafe fn string(&mut self) -> Result<String> {
         // SAFETY: a length and as many bytes can be read; they are copied before anything else is.
         let bytes = unsafe { self.bytes() }?;
-        // Binary metadata exists in old pandas and Parquet schemas, but arrow-rs holds only text.
-        Ok(String::from_utf8_lossy(bytes).into_owned())
+        Ok(text_of(bytes).into_owned())
     }
 }
 
