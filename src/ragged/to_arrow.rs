@@ -125,7 +125,11 @@ impl Ragged {
         let array = self.export(node, owners, self.text_field(field))?;
         require_plain_text(field.data_type(), copy)?;
         match field.data_type() {
-            DataType::Utf8View | DataType::BinaryView => request_field(&array, field),
+            DataType::Utf8View | DataType::BinaryView => {
+                // As offsets do, views need a place for nulls that a null row or a gap brought.
+                let nullable = field.is_nullable() || array.field().is_nullable();
+                request_field(&array, &Arc::new(field.as_ref().clone().with_nullable(nullable)))
+            }
             _ => Ok(array),
         }
     }
