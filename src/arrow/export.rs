@@ -15,7 +15,9 @@ use super::node::ArrayNode;
 use crate::alloc::Owner;
 use crate::copy_log::{self, Copied};
 use crate::error::{Error, ErrorKind, Result};
-use crate::ffi::arrow_device::{ARROW_FLAG_MAP_KEYS_SORTED, ArrowArray, ArrowDeviceArray, ArrowSchema};
+use crate::ffi::arrow_device::{
+    ARROW_FLAG_MAP_KEYS_SORTED, ARROW_FLAG_NULLABLE, ArrowArray, ArrowDeviceArray, ArrowSchema,
+};
 use crate::stream_order::Wait;
 
 impl ArrayNode {
@@ -166,8 +168,8 @@ pub fn export_schema(field: &Field) -> Result<Exported<ArrowSchema>> {
     Ok(schema)
 }
 
-/// Writes what arrow-rs 59 leaves out of the schema of a field: `ARROW_FLAG_MAP_KEYS_SORTED`, and metadata that is not
-/// text.
+/// Writes what arrow-rs 59 leaves out of the schema of a field: `ARROW_FLAG_MAP_KEYS_SORTED`, metadata that is not text,
+/// and that the values of a dictionary may be null, without which nanoarrow reads nulls as values.
 ///
 /// # Errors
 /// As [`export_bytes`].
@@ -195,6 +197,7 @@ unsafe fn complete(data_type: &DataType, metadata: &HashMap<String, String>, sch
     if let DataType::Dictionary(_, values) = data_type {
         // SAFETY: NULL or a live schema, borrowed with its parent.
         if let Some(dictionary) = unsafe { schema.dictionary.as_mut() } {
+            dictionary.flags |= ARROW_FLAG_NULLABLE;
             // SAFETY: a live schema of the values' type, without metadata, which nobody else reads, as its parent.
             unsafe { complete(values, &HashMap::new(), dictionary) }?;
         }

@@ -3,6 +3,7 @@
 import arrow_dlpack as ad
 import nanoarrow as na
 import numpy as np
+import pyarrow as pa
 import pytest
 from nanoarrow.device import c_device_array
 from support import NUMBERS, address, view_of
@@ -57,3 +58,14 @@ def test_a_requested_schema():
     assert na.Array(ad.to_arrow(np.arange(3)), na.float32()).to_pylist() == [0, 1, 2]
     with pytest.raises(ValueError):
         na.c_array(ad.to_arrow(np.array([300])), na.int8())
+
+
+def test_nulls_among_the_values_of_a_dictionary():
+    values = pa.array([True, None, False])
+    source = pa.DictionaryArray.from_arrays(pa.array([2, 1, None, 0], pa.int8()), values)
+    nested = pa.ListArray.from_arrays([0, 2, 4], source)
+    for column in (source, source[1:], nested, pa.array(nested.to_pylist(), nested.type)):
+        assert na.Array(ad.from_arrow(column)).to_pylist() == column.to_pylist()
+        batch = pa.record_batch({"x": column})
+        assert na.Array(ad.from_arrow(batch)).to_pylist() == batch.to_pylist()
+        assert na.Array(ad.from_arrow(pa.table(batch))).to_pylist() == batch.to_pylist()
