@@ -195,15 +195,20 @@ impl DeviceArray {
         Self { field: Arc::new(self.field.as_ref().clone().with_data_type(bytes)), ..self.clone() }
     }
 
-    /// Returns a column of an array of structs, over the same memory. Nulls of the struct are nulls of the column.
+    /// Returns a column of an array of structs, over the same memory. Nulls of the struct are nulls of the column, whose
+    /// field is nullable if the struct or its own field is.
     ///
     /// # Errors
     /// If this is not an array of structs, or has fewer columns.
     pub fn column(&self, index: usize) -> Result<Self> {
         let view = self.view().struct_field(index)?;
+        let field = match self.field.is_nullable() && !view.field.is_nullable() {
+            true => Arc::new(view.field.as_ref().clone().with_nullable(true)),
+            false => view.field.clone(),
+        };
         Ok(Self {
             owner: self.owner.clone(),
-            field: view.field.clone(),
+            field,
             device: self.device,
             node: NonNull::from(view.array),
             offset: view.offset,

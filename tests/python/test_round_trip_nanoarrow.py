@@ -69,3 +69,22 @@ def test_nulls_among_the_values_of_a_dictionary():
         batch = pa.record_batch({"x": column})
         assert na.Array(ad.from_arrow(batch)).to_pylist() == batch.to_pylist()
         assert na.Array(ad.from_arrow(pa.table(batch))).to_pylist() == batch.to_pylist()
+
+
+def test_nulls_that_a_struct_brings_to_a_column():
+    types = [pa.int32(), pa.bool_(), pa.string(), pa.list_(pa.int8()), pa.struct([("y", pa.int8())])]
+    values = [1, True, "a", [1], {"y": 1}]
+    fields = [pa.field(str(data_type), data_type, nullable=False) for data_type in types]
+    columns = [pa.array([value] * 3, data_type) for value, data_type in zip(values, types, strict=True)]
+    with_nulls = pa.Array.from_buffers(pa.struct(fields), 3, [pa.py_buffer(b"\5")], children=columns)
+    without = pa.Array.from_buffers(pa.struct(fields), 3, [None], children=columns)
+    for field, value in zip(fields, values, strict=True):
+        # The data does not matter: chunks of a column have one field.
+        chunks = [ad.from_arrow(source)[field.name] for source in (without, with_nulls, with_nulls.slice(1), without)]
+        for column in chunks:
+            assert (column.nullable, na.c_schema(column).flags) == (True, 2)
+        assert [na.Array(chunk).to_pylist() for chunk in chunks[1:3]] == [[value, None, value], [None, value]]
+        assert len(pa.chunked_array(ad.from_arrow(chunks))) == 11
+        # Rows of a record batch are not null.
+        column = ad.from_arrow(pa.record_batch(columns, schema=pa.schema(fields)))[field.name]
+        assert (column.nullable, na.c_schema(column).flags) == (False, 0)
