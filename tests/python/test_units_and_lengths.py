@@ -84,6 +84,25 @@ def test_units_are_numbers_that_join_others():
     assert loader.fingerprint() != ad.Loader(table, batch_size=2, columns=groups, unit="us").fingerprint()
 
 
+@pytest.mark.parametrize(
+    ("value", "unit", "dtype", "remedy", "right"),
+    [
+        (1500, "s", "int64", "a float dtype.* a finer unit", [("ms", "int64"), ("s", "float16")]),
+        (-2000, "s", "uint8", "a float dtype", [("s", "float16")]),
+        (2**50, "ns", "int64", "a float dtype.* a coarser unit", [("us", "int64"), ("ns", "float32")]),
+        (70_000_500, "us", "float16", "a wider dtype.* a coarser unit", [("us", "float32"), ("s", "bfloat16")]),
+    ],
+)
+def test_what_to_do_with_a_value_that_does_not_fit(
+    value: int, unit: str, dtype: str, remedy: str, right: list[tuple[str, str]]
+):
+    column = pa.array([value], pa.duration("ms"))
+    with pytest.raises(ad.CastError, match=f"does not fit {dtype}; ask for {remedy}"):
+        ad.to_tensor(column, unit=unit, dtype=dtype)
+    for unit, dtype in right:
+        assert ad.to_tensor(column, unit=unit, dtype=dtype).dtype == dtype
+
+
 def test_units_in_lists_dictionaries_runs_and_chunks():
     times = pa.array([1000, None, 3000], pa.timestamp("ms"))
     assert np.asarray(ad.to_tensor(times.dictionary_encode(), unit="s", dictionary="values", nulls=0)).tolist() == [
