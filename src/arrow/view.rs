@@ -158,7 +158,7 @@ impl<'a> ArrayView<'a> {
     pub(crate) fn bitmap(&self) -> Result<Option<BitmapBytes>> {
         let data_type = self.field.data_type();
         if !has_validity(data_type) {
-            return Err(Error::unsupported(format!("{data_type} has no validity bitmap")));
+            return Err(Error::unsupported(format!("{data_type} has no validity bitmap")).remedy_is(Remedy::Bools));
         }
         match self.validity_levels().as_slice() {
             [] => Ok(None),

@@ -181,6 +181,7 @@ remedies! {
         "ask for the bitmap of each chunk, or for the validity as bools",
         "ask for the bitmap of each chunk, or for validity() without bits",
     }
+    Bools { "ask for the validity as bools", "ask for validity() without bits" }
     BoolsOrCopyToHost {
         "ask for the validity as bools, or copy the data to the CPU first",
         "ask for validity() without bits, or copy the data to the CPU first",

@@ -216,3 +216,19 @@ def test_an_xp_that_is_no_namespace(function: str, xp: Any, meant: str):
     with pytest.raises(TypeError, match="xp must be an array namespace") as raised:
         calls[function]()
     assert str(raised.value).endswith(f"; {meant}")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        pa.nulls(2),
+        pa.RunEndEncodedArray.from_arrays(pa.array([1, 2], pa.int32()), pa.array([None, 1])),
+        pa.UnionArray.from_sparse(pa.array([0, 1], pa.int8()), [pa.array([None, 1]), pa.array(["a", "b"])]),
+    ],
+    ids=["null", "runs", "union"],
+)
+def test_a_type_without_a_bitmap(source: pa.Array):
+    with pytest.raises(ad.UnsupportedTypeError, match="has no validity bitmap") as raised:
+        ad.validity(source, bits=True)
+    assert raised.value.remedy == "ask for validity() without bits"
+    assert ad.validity(source).shape == (2,)
