@@ -46,7 +46,8 @@ impl ArrayNode {
     /// # Errors
     /// If a count exceeds 64 bits signed. Nothing leaks then.
     pub(crate) fn export(self, owner: &Owner) -> Result<ArrowArray> {
-        let (length, offset) = (signed(self.length)?, signed(self.offset)?);
+        // pyarrow 26 gives an array without rows buffers of no bytes, and cannot join it with others if it has an offset.
+        let (length, offset) = (signed(self.length)?, signed(if self.length == 0 { 0 } else { self.offset })?);
         let null_count = self.null_count.map_or(Ok(-1), signed)?;
         let (n_buffers, n_children) = (signed(self.buffers.len())?, signed(self.children.len())?);
         // From here on, a failure drops the guard, which releases what exists so far.

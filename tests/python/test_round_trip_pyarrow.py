@@ -434,3 +434,32 @@ def test_names_of_columns_are_in_a_batch_and_in_a_report():
     with pytest.raises(KeyError, match="more than one column is named"):
         twice["a"]
     assert pa.array(twice[1]).to_pylist() == [2]
+
+
+NO_ROWS = [
+    pa.array([1, 2, 3]),
+    pa.array([True, None, False]),
+    pa.array(["a", "b", None]),
+    pa.array(["a", "b", None], pa.string_view()),
+    pa.array(["a", "b", "a"]).dictionary_encode(),
+    pa.array([[1], [2, 3], []]),
+    pa.array([[1, 2], [3, 4], None], pa.list_(pa.int8(), 2)),
+    pa.array([{"x": 1, "y": "a"}, None, {"x": 3, "y": "b"}]),
+]
+
+
+@pytest.mark.parametrize("source", NO_ROWS, ids=lambda source: str(source.type))
+def test_slices_without_rows_join_others(source: pa.Array):
+    for start in range(4):
+        chunks = pa.chunked_array([source[start:start], source])
+        batches = [pa.record_batch({"x": chunk}) for chunk in chunks.chunks]
+        whole = pa.record_batch({"x": source})
+        for found in (
+            pa.concat_arrays([pa.array(ad.from_arrow(chunk)) for chunk in chunks.chunks]),
+            pa.chunked_array(ad.from_arrow(chunks)).combine_chunks(),
+            pa.table(ad.from_arrow(pa.table({"x": chunks})))["x"].combine_chunks(),
+            pa.Table.from_batches([pa.record_batch(ad.from_arrow(batch)) for batch in batches])["x"].combine_chunks(),
+            pa.concat_arrays([pa.array(ad.from_arrow(part)["x"]) for part in (whole.slice(start, 0), whole)]),
+        ):
+            found.validate(full=True)
+            assert found.to_pylist() == source.to_pylist()
