@@ -128,7 +128,7 @@ fn no_tensor(x: &Bound<'_, PyAny>) -> PyErr {
         let found = name_of(x);
         PyTypeError::new_err(format!("to_arrow expects a tensor (with __dlpack__), got {found}{remedy}"))
     };
-    remedy(x, Reads::Tensors).map_or_else(|ended| ended, error)
+    remedy(x, Reads::TensorsForArrow).map_or_else(|ended| ended, error)
 }
 
 /// A validity argument as a bool tensor: a tensor of bools, or a boolean array.

@@ -232,3 +232,15 @@ def test_a_type_without_a_bitmap(source: pa.Array):
         ad.validity(source, bits=True)
     assert raised.value.remedy == "ask for validity() without bits"
     assert ad.validity(source).shape == (2,)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [pa.chunked_array([[1], [2]]), pd.Series([1, 2]), TABLE, ad.from_arrow(TABLE.to_batches()[0])],
+    ids=["chunks", "pandas", "table", "batch"],
+)
+def test_arrow_data_is_no_tensor_to_import(source: Any):
+    with pytest.raises(TypeError, match="it is Arrow data: pass ") as raised:
+        ad.from_dlpack(source)
+    made = eval(str(raised.value).split(": pass ")[1], {"arrow_dlpack": ad, "data": source})
+    assert made.shape[0] == len(source)

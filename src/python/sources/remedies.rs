@@ -39,7 +39,10 @@ const LONGEST_PATH: usize = 200;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::python) enum Reads {
     Arrow,
+    /// Tensors, to import them.
     Tensors,
+    /// Tensors, to make Arrow data of them.
+    TensorsForArrow,
 }
 
 /// The `TypeError` for an object that speaks no protocol, and is no source.
@@ -56,7 +59,10 @@ pub(in crate::python) fn remedy(object: &Bound<'_, PyAny>, reads: Reads) -> PyRe
     refuse_masked(object)?;
     let found = match reads {
         Reads::Arrow => of_data(object),
-        Reads::Tensors => of_tensor(object),
+        Reads::Tensors => of_tensor(object, "it is Arrow data: pass arrow_dlpack.to_tensor(data)"),
+        Reads::TensorsForArrow => {
+            of_tensor(object, "it is Arrow data already: pass arrow_dlpack.from_arrow(data) to import it")
+        }
     };
     let remedy = answer(object.py(), found)?.flatten();
     Ok(remedy.map_or_else(String::new, |remedy| format!("; {remedy}")))
@@ -101,8 +107,8 @@ fn of_data(object: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     Ok(object.hasattr(intern!(py, "__array__"))?.then(|| "pass numpy.asarray(data)".to_owned()))
 }
 
-/// As [`of_data`], for a function that takes tensors.
-fn of_tensor(object: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
+/// As [`of_data`], for a function that takes tensors; `of_arrow` is what to do with Arrow data.
+fn of_tensor(object: &Bound<'_, PyAny>, of_arrow: &str) -> PyResult<Option<String>> {
     if object.is_instance_of::<PyType>() {
         return Ok(None);
     }
@@ -111,7 +117,7 @@ fn of_tensor(object: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
         return Ok(Some(format!("a dict is no tensor: {each}")));
     }
     if has_dunder(object)? {
-        return Ok(Some("it is Arrow data already: pass arrow_dlpack.from_arrow(data) to import it".to_owned()));
+        return Ok(Some(of_arrow.to_owned()));
     }
     if object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>() {
         let first = object.try_iter()?.next().transpose()?;
