@@ -153,6 +153,16 @@ class TestTensorsGoThere:
         np.testing.assert_array_equal(array.to_numpy_ndarray(), source)
         cell("to", "strided", "view", "inner dimensions in another order are a permutation of the type")
 
+    def test_a_permutation_that_is_not_its_own_inverse(self, cell):
+        """As by channels_last: dimension `i` of the logical shape is dimension `permutation[i]` of the physical one."""
+        source = np.arange(60.0).reshape(2, 2, 5, 3).transpose(0, 3, 1, 2)
+        array = pa.array(ad.from_dlpack(source))
+        assert (array.type.shape, array.type.permutation) == ([2, 5, 3], [2, 0, 1])
+        np.testing.assert_array_equal(ad.to_tensor(array), source)
+        assert not np.array_equal(array.to_numpy_ndarray(), source)
+        note = "`to_numpy_ndarray` mixes up the elements of permutations that are no swap, such as channels_last"
+        cell("to", "strided", "wrong", note)
+
     @pytest.mark.parametrize(
         ("part", "case"), [(slice(None, None, 2), "strided"), (slice(None, None, -1), "negative strides")]
     )
