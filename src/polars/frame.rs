@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType as ArrowType, Field, FieldRef};
 use polars_core::prelude::{Column, DataFrame, DataType, PlSmallStr, Series};
+use smallvec::smallvec;
 
 use super::caught::caught;
 use super::field::field_of;
@@ -111,7 +112,7 @@ fn batch(columns: Vec<DeviceArray>, rows: usize, field: &FieldRef) -> Result<Dev
     let node = ArrayNode {
         length: rows,
         null_count: Some(0),
-        buffers: vec![std::ptr::null()],
+        buffers: smallvec![std::ptr::null()],
         children,
         ..ArrayNode::default()
     };
