@@ -11,6 +11,7 @@ use super::exchange::memory;
 use super::options::Legacy;
 use super::{Device, pickle};
 use crate::arrow::DeviceArray;
+use crate::error::{Error, ErrorKind, Language};
 use crate::spec::Options;
 
 /// An Arrow array with its field, in any library's memory.
@@ -116,7 +117,7 @@ impl Array {
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let options = Options::default().copy(super::options::copy_mode(copy.filter(|copy| !copy)));
-        let tensor = crate::column::to_tensor(&self.0, &options)?;
+        let tensor = crate::column::to_tensor(&self.0, &options).map_err(with_options_elsewhere)?;
         // A copy that the conversion has just made is the consumer's own already.
         let arguments = DlpackArguments { stream, max_version, dl_device, copy };
         export_dlpack(py, &tensor, Legacy::Copy, tensor.is_copied(), &arguments)
@@ -140,5 +141,15 @@ impl Array {
         let field = self.0.field();
         let name = if field.name().is_empty() { String::new() } else { format!("{:?}, ", field.name()) };
         format!("Array({name}{}, length={}, device={})", field.data_type(), self.0.len(), self.0.device())
+    }
+}
+
+/// Says in the remedy where the options are that it names: `__dlpack__` has those of copies alone.
+fn with_options_elsewhere(error: Error) -> Error {
+    match error.remedy_in(Language::Python) {
+        Some(remedy) if error.kind() != ErrorKind::Copy => {
+            error.remedy_is(format!("{remedy} (the options are arrow_dlpack.to_tensor's)"))
+        }
+        _ => error,
     }
 }

@@ -292,3 +292,17 @@ def test_signature():
 def test_what_has_no_tensor_is_a_buffer_error(source):
     with pytest.raises(BufferError):
         ad.from_arrow(source).__dlpack__(max_version=(1, 0))
+
+
+@pytest.mark.parametrize("source", [pa.array([1, None]), pa.array(["a"]), pa.array([1], pa.decimal128(5, 2))], ids=str)
+def test_remedies_say_whose_the_options_are(source):
+    array = ad.from_arrow(source)
+    with pytest.raises(ad.ConversionError) as raised:
+        array.__dlpack__(max_version=(1, 0))
+    with pytest.raises(ad.ConversionError) as of_function:
+        ad.to_tensor(source)
+    assert raised.value.remedy == f"{of_function.value.remedy} (the options are arrow_dlpack.to_tensor's)"
+    # `__dlpack__` itself has copy=.
+    with pytest.raises(ad.CopyError) as raised:
+        ad.from_arrow(pa.array([True])).__dlpack__(max_version=(1, 0), copy=False)
+    assert raised.value.remedy == "pass copy=None to allow it"

@@ -272,6 +272,23 @@ def test_another_function_at_the_address_of_one_that_is_gone_is_called(c) -> Non
     assert type(ad.to_tensor(ONE, xp=library)) is tuple
 
 
+def test_what_a_library_raises_notes_which_tensor_it_was_given() -> None:
+    with pytest.raises(RuntimeError, match="Unsupported dtype in DLTensor") as raised:
+        ad.to_tensors(pa.table({"a": [1], "b": [2]}), columns={"a": "a", "b": ["a", "b"]}, dtype="bfloat16", xp=np)
+    tensor = ad.to_tensor(pa.array([1]), dtype="bfloat16")
+    assert raised.value.__notes__ == [f"from_dlpack was given arrow_dlpack.{tensor!r}"]
+
+    class Stubborn(Exception):
+        def add_note(self, note: str) -> None:
+            raise ValueError(note)
+
+    def from_dlpack(tensor: ad.Tensor) -> None:
+        raise Stubborn
+
+    with pytest.raises(Stubborn):
+        ad.to_tensor(pa.array([1]), xp=SimpleNamespace(from_dlpack=from_dlpack))
+
+
 def test_what_is_no_namespace_is_refused_before_a_stream_is_read() -> None:
     table = pa.table({"x": [1]})
     stream = ad.from_arrow(table)

@@ -110,7 +110,8 @@ impl<'py> Arrays<'py> {
             return Ok(array);
         }
         let memory = tensor.readiness().cloned().map(|readiness| (tensor.device(), readiness));
-        let array = capsule::call(from_dlpack, (own(tensor)?,), None)?;
+        let given = own(tensor)?;
+        let array = capsule::call(from_dlpack, (&given,), None).map_err(|error| told_what(error, &given))?;
         if let Maker::Unknown = route {
             *route = learn(from_dlpack, &array)?;
             if let (Maker::Table(table), Some((device, readiness))) = (route, memory) {
@@ -119,6 +120,15 @@ impl<'py> Arrays<'py> {
         }
         Ok(array)
     }
+}
+
+/// Notes on what a library raised, in words of its own, which tensor it was given.
+fn told_what(error: PyErr, given: &Bound<'_, PyAny>) -> PyErr {
+    if let Ok(tensor) = given.repr() {
+        // An exception that takes no note says as much as the library does.
+        let _ = error.add_note(given.py(), format!("from_dlpack was given arrow_dlpack.{tensor}"));
+    }
+    error
 }
 
 impl<'py> Namespace<'py> {
