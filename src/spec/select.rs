@@ -67,6 +67,11 @@ impl<'a> Positions<'a> {
     pub(crate) fn select(&self, columns: Option<&[String]>) -> Result<Vec<(usize, &'a FieldRef)>> {
         match columns {
             Some(names) => all_or_errors(names.iter().map(|name| self.find(name))),
+            None if self.by_name.len() == self.fields.len() => {
+                let mut all = fallible::with_room(self.fields.len())?;
+                all.extend(self.fields.iter().enumerate());
+                Ok(all)
+            }
             None => all_or_errors(self.fields.iter().map(|field| self.find(field.name()))),
         }
     }
