@@ -1,6 +1,5 @@
 //! The class `Array`.
 
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -8,7 +7,7 @@ use super::arrow_dunders::{c_array, c_device_array};
 use super::capsule::schema_capsule;
 use super::device_request::ToDevice;
 use super::dlpack_dunders::{DlpackArguments, dlpack_device, export_dlpack};
-use super::exchange::{Access, Arrays, memory};
+use super::exchange::memory;
 use super::options::Legacy;
 use super::{Device, pickle};
 use crate::arrow::DeviceArray;
@@ -122,30 +121,6 @@ impl Array {
         // A copy that the conversion has just made is the consumer's own already.
         let arguments = DlpackArguments { stream, max_version, dl_device, copy };
         export_dlpack(py, &tensor, Legacy::Copy, tensor.is_copied(), &arguments)
-    }
-
-    /// NumPy's protocol for what is no array: what its from_dlpack makes of the tensor.
-    #[pyo3(signature = (dtype=None, copy=None))]
-    fn __array__<'py>(
-        &self,
-        py: Python<'py>,
-        dtype: Option<&Bound<'py, PyAny>>,
-        copy: Option<bool>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let options = Options::default().copy(super::options::copy_mode(copy.filter(|copy| !copy)));
-        let tensor = crate::column::to_tensor(&self.0, &options).map_err(with_options_elsewhere)?;
-        let is_own = tensor.is_copied();
-        let numpy = py.import(intern!(py, "numpy"))?.into_any();
-        let array = Arrays::of(py, Legacy::Copy, Access::AsMade, Some(&numpy))?.make(tensor)?;
-        let keywords = PyDict::new(py);
-        keywords.set_item(intern!(py, "dtype"), dtype)?;
-        match copy.filter(|copy| !(*copy && is_own)) {
-            None => numpy.call_method(intern!(py, "asarray"), (array,), Some(&keywords)),
-            Some(copy) => {
-                keywords.set_item(intern!(py, "copy"), copy)?;
-                numpy.call_method(intern!(py, "array"), (array,), Some(&keywords))
-            }
-        }
     }
 
     /// Pickles by value: host memory alone, out of band from protocol 5 on.
