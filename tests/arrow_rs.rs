@@ -221,18 +221,50 @@ fn batches_may_differ_in_nullability() {
     };
     let (with, without) = (batch(true, vec![Some(1), None]), batch(false, vec![Some(3)]));
     let conversion = Conversion::default().nulls(NullPolicy::Fill(7.into()));
+    let options = LoadOptions::new(Sharding::new(3, false, 0, 1).unwrap());
     for (first, second, expected) in [(&with, &without, [1, 7, 3]), (&without, &with, [3, 1, 7])] {
         let batches = [first.clone(), second.clone()];
+        // All are at hand: the column is nullable if it is in any of them.
         assert_eq!(conversion.to_tensor(&batches).unwrap().to_vec::<i32>().unwrap(), expected);
         let stream = || {
             let items = batches.clone().map(Ok);
             DeviceArrayStream::from_reader(RecordBatchIterator::new(items, first.schema()))
         };
-        assert_eq!(conversion.read_tensor(&mut stream()).unwrap().to_vec::<i32>().unwrap(), expected);
-        let options = LoadOptions::new(Sharding::new(3, false, 0, 1).unwrap());
-        let mut loaded = Batches::new(stream(), &conversion, &options, &Place::start(0)).unwrap();
-        assert_eq!(loaded.next().unwrap().unwrap().tensors[0].to_vec::<i32>().unwrap(), expected);
+        let read = conversion.read_tensor(&mut stream());
+        let loaded = Batches::new(stream(), &conversion, &options, &Place::start(0)).unwrap().next().unwrap();
+        let loaded = loaded.map(|batch| batch.tensors[0].to_vec::<i32>().unwrap());
+        if first.schema().field(0).is_nullable() {
+            assert_eq!(
+                (read.unwrap().to_vec::<i32>().unwrap(), loaded.unwrap()),
+                (expected.to_vec(), expected.to_vec())
+            );
+        } else {
+            // The reader's schema told that there are no nulls.
+            assert_eq!(
+                (read.unwrap_err().kind(), loaded.unwrap_err().kind()),
+                (ErrorKind::Invalid, ErrorKind::Invalid)
+            );
+        }
     }
+}
+
+#[test]
+fn a_stream_refuses_batches_of_columns_in_another_order() {
+    let batch = |names: [&str; 2], values: [i32; 2]| {
+        let columns = values.map(|value| -> ArrayRef { Arc::new(Int32Array::from(vec![value])) });
+        RecordBatch::try_from_iter(names.into_iter().zip(columns)).unwrap()
+    };
+    let (first, second) = (batch(["a", "b"], [1, 2]), batch(["b", "a"], [3, 4]));
+    let stream = || {
+        let items = [first.clone(), second.clone()].map(Ok);
+        DeviceArrayStream::from_reader(RecordBatchIterator::new(items, first.schema()))
+    };
+    let error = stream().nth(1).unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(error.reason().contains(r#"the columns ["b", "a"], and the stream ["a", "b"]"#), "{error}");
+    let mut reader = stream().into_reader().unwrap();
+    assert_eq!(reader.next().unwrap().unwrap(), first);
+    assert!(reader.next().unwrap().is_err());
 }
 
 #[test]
@@ -248,6 +280,6 @@ fn a_loader_refuses_a_batch_of_columns_in_another_order() {
         let mut batches = Batches::new(stream, &conversion, &options, &Place::start(0)).unwrap();
         let error = batches.next().unwrap().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
-        assert_eq!(error.remedy().as_deref(), Some("give all chunks one schema"));
+        assert_eq!(error.remedy().as_deref(), Some("give all arrays of a stream one schema"));
     }
 }

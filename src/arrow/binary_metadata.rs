@@ -25,7 +25,7 @@ pub(super) fn text_of(bytes: &[u8]) -> Cow<'_, str> {
 pub(super) fn bytes_of(text: &str) -> Cow<'_, [u8]> {
     let bytes = text.strip_prefix(MARK).map(|bytes| bytes.chars().map(u8::try_from).collect::<Result<Vec<_>, _>>());
     match bytes {
-        Some(Ok(bytes)) => bytes.into(),
+        Some(Ok(bytes)) if matches!(text_of(&bytes), Cow::Owned(_)) => bytes.into(),
         _ => text.as_bytes().into(),
     }
 }

@@ -11,6 +11,7 @@ use arrow_array::{
 use arrow_schema::{Field, FieldRef};
 
 use super::record_batch::field_of;
+use super::same_schema::nullable_in_either;
 use super::{ArrayNode, DeviceArray, array_ready_at};
 use crate::alloc::fallible;
 use crate::device::Device;
@@ -113,7 +114,7 @@ try_from! {
     [] &RecordBatch => Chunks<'_>, |batch| DeviceArray::from_record_batch(batch).map(Self::from);
     [] RecordBatch => Chunks<'_>, |batch| Self::try_from(&batch);
     [] &[RecordBatch] => Chunks<'_>, |batches| {
-        let field = field_of(batches.first().ok_or_else(no_chunks)?.schema_ref());
+        let field = field_of_all(batches)?;
         let arrays = fallible::collected(batches.iter().map(|batch| DeviceArray::of_stream(batch, &field)))?;
         Ok(Self::from((field, arrays)))
     };
@@ -134,6 +135,17 @@ try_from! {
     };
     [const N: usize] &[ArrayRef; N] => Chunks<'_>, |arrays| arrays.as_slice().try_into();
     [] &Vec<ArrayRef> => Chunks<'_>, |arrays| arrays.as_slice().try_into();
+    [] Vec<ArrayRef> => Chunks<'_>, |arrays| arrays.as_slice().try_into();
+}
+
+/// The field of the first batch, with the columns nullable that are nullable in any batch of the same columns.
+fn field_of_all(batches: &[RecordBatch]) -> Result<FieldRef> {
+    let schema = batches.first().ok_or_else(no_chunks)?.schema_ref();
+    let mut field = field_of(schema);
+    for other in batches.iter().map(RecordBatch::schema_ref).filter(|other| *other != schema) {
+        field = nullable_in_either(field, &field_of(other));
+    }
+    Ok(field)
 }
 
 /// The field of an array that has no name.

@@ -1,5 +1,7 @@
 //! Whether the parts of one source have one schema, and which fields of two types hold the same values.
 
+use std::sync::Arc;
+
 use arrow_schema::extension::{EXTENSION_TYPE_METADATA_KEY, EXTENSION_TYPE_NAME_KEY};
 use arrow_schema::{DataType, Field, FieldRef, Fields, UnionFields};
 
@@ -26,14 +28,53 @@ pub(crate) fn difference(found: &FieldRef, first: &FieldRef) -> Option<(String, 
 }
 
 impl DeviceArray {
-    /// Returns the array under the field of the data that it is a part of, if both have the same columns as [`difference`] says; else as it is.
+    /// Returns the array under the field of the data that it is a part of, if both have the same columns as [`difference`] says, and that field
+    /// says of no column that it has no nulls where the array's may have some; else as it is.
     ///
     /// # Errors
     /// If the layouts differ all the same.
     pub(super) fn part_of(self, field: &FieldRef) -> Result<Self> {
-        let stays = self.field().data_type() == field.data_type() || difference(self.field(), field).is_some();
+        let (own, other) = (self.field().data_type(), field.data_type());
+        let stays = own == other || difference(self.field(), field).is_some() || !may_have_nulls_of(own, other);
         if stays { Ok(self) } else { self.relabel(field.clone()) }
     }
+}
+
+/// Whether each field below the second type may have nulls where its counterpart below the first one may.
+fn may_have_nulls_of(one: &DataType, other: &DataType) -> bool {
+    match counterparts(one, other) {
+        Counterparts::Pairs(pairs) => pairs.iter().all(|(one, other)| {
+            (other.is_nullable() || !one.is_nullable()) && may_have_nulls_of(one.data_type(), other.data_type())
+        }),
+        Counterparts::OtherNames(_, _) => false,
+    }
+}
+
+/// Returns the first of two fields of structs, with the columns nullable that are nullable in either, if both have the same columns as
+/// [`difference`] says; else the first.
+pub(super) fn nullable_in_either(one: FieldRef, other: &FieldRef) -> FieldRef {
+    let (DataType::Struct(fields), DataType::Struct(others), None) =
+        (one.data_type(), other.data_type(), difference(other, &one))
+    else {
+        return one;
+    };
+    let column = |(one, other): (&FieldRef, &FieldRef)| match other.is_nullable() && !one.is_nullable() {
+        true => Arc::new(one.as_ref().clone().with_nullable(true)),
+        false => one.clone(),
+    };
+    let columns = DataType::Struct(fields.iter().zip(others).map(column).collect());
+    Arc::new(one.as_ref().clone().with_data_type(columns))
+}
+
+/// Whether both are structs of the same columns in another order, which by position would be taken for each other.
+pub(super) fn is_reordered(one: &DataType, other: &DataType) -> bool {
+    let (DataType::Struct(one), DataType::Struct(other)) = (one, other) else { return false };
+    let names = |fields| {
+        let mut names = struct_names(fields);
+        names.sort_unstable();
+        names
+    };
+    struct_names(one) != struct_names(other) && names(one) == names(other)
 }
 
 /// Whether two columns have one type, whatever they are called.

@@ -22,7 +22,7 @@ pub(crate) use exported::forget_messages;
 
 use super::check::same_layout;
 use super::import::{DeviceArray, host};
-use super::same_schema::difference;
+use super::same_schema::{difference, is_reordered};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::arrow_device::{ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema};
@@ -41,7 +41,8 @@ pub struct DeviceArrayStream {
 
 impl DeviceArrayStream {
     /// Returns a stream of these arrays. Dropping the stream drops the iterator. An array of another type, or on
-    /// another type of device, becomes an error. Its columns may differ from those of `field` in nullability.
+    /// another type of device, becomes an error. Its columns may have other names than those of `field`, but not the same ones in another
+    /// order. Where `field` may have nulls, the array is under it.
     #[must_use]
     pub fn new(
         field: FieldRef,
@@ -73,7 +74,8 @@ impl DeviceArrayStream {
             return Err(Error::new(ErrorKind::Device, format!("an array on {device} in a stream of arrays on {of}")));
         }
         let array = array.part_of(&self.field)?;
-        if same_layout(array.field().data_type(), self.field.data_type()) {
+        let (found, expected) = (array.field().data_type(), self.field.data_type());
+        if found == expected || (same_layout(found, expected) && !is_reordered(found, expected)) {
             return Ok(array);
         }
         let (found, expected) = difference(array.field(), &self.field).unwrap_or_default();
