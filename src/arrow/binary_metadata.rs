@@ -132,7 +132,9 @@ mod tests {
             let is_text = std::str::from_utf8(bytes).is_ok_and(|text| !text.starts_with(MARK));
             assert_eq!(matches!(text, Cow::Borrowed(_)), is_text, "{text:?}");
         }
-        assert_eq!(bytes_of("\u{10fffe}\u{100}"), "\u{10fffe}\u{100}".as_bytes(), "text that nobody made of bytes");
+        for text in ["\u{10fffe}\u{100}", "\u{10fffe}abc", "\u{10fffe}"] {
+            assert_eq!(bytes_of(text), text.as_bytes(), "text that nobody made of bytes");
+        }
     }
 
     #[test]

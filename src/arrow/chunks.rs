@@ -273,6 +273,7 @@ mod tests {
         let conversion = crate::Conversion::default();
         assert_eq!(read(conversion.to_tensor(&arrays)), [1, 2, 3]);
         assert_eq!(read(conversion.to_tensor(arrays.as_slice())), [1, 2, 3]);
+        assert_eq!(read(conversion.to_tensor(arrays.clone())), [1, 2, 3]);
         assert_eq!(read(conversion.to_tensor(&[arrays[0].clone(), arrays[1].clone()])), [1, 2, 3]);
         assert_eq!(read(conversion.to_tensor(arrays[1].clone())), [3]);
         assert_eq!(read(conversion.to_tensor(vec![batch(arrays[0].clone()), batch(arrays[1].clone())])), [1, 2, 3]);

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::ffi::arrow_device::ArrowArray;
 use crate::spec::signed;
 
-/// Where buffers start: in the same memory as the struct that has them, but for views, as there may be thousands of columns.
+/// The addresses of buffers, without an allocation of their own for up to three: batches may have thousands of columns.
 pub(crate) type BufferStarts = SmallVec<[*const u8; 3]>;
 
 /// The contents of an exported `ArrowArray`. Its pointers lead into memory that the owner keeps alive.

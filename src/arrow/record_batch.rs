@@ -26,7 +26,8 @@ impl DeviceArray {
     }
 
     /// Returns an array of structs as a record batch over the same memory. The field's metadata becomes that of the
-    /// schema.
+    /// schema. Metadata that is not UTF-8 is text that begins with U+10FFFE and has a character for each byte; exports by the C data
+    /// interface have the bytes again.
     ///
     /// # Errors
     /// If this is not an array of structs, a struct is null, or as [`DeviceArray::to_arrow`].

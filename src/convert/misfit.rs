@@ -1,6 +1,6 @@
 //! A value that a checked cast cannot take, and the error that names it.
 
-use crate::dtype::Kind;
+use crate::dtype::{DType, Kind};
 use crate::error::{Error, ErrorKind};
 use crate::spec::{Element, Spec};
 
@@ -19,7 +19,7 @@ impl Misfit {
         let is_float = spec.dtype().kind() == Kind::Float;
         let remedy = match spec.element() {
             Element::Ticks { .. } if is_float => "ask for a wider dtype, or for a coarser unit",
-            Element::Ticks { .. } if self.is_fraction() => {
+            Element::Ticks { .. } if self.is_fraction_of(spec.dtype()) => {
                 "ask for a float dtype, which takes the division, or for a finer unit"
             }
             Element::Ticks { .. } => "ask for a float dtype, or for a coarser unit",
@@ -30,8 +30,14 @@ impl Misfit {
             .remedy_is(remedy)
     }
 
-    /// Whether the value is no whole number. Its text may end with zeros.
-    fn is_fraction(&self) -> bool {
-        self.value.split_once('.').is_some_and(|(_, digits)| digits.bytes().any(|digit| digit != b'0'))
+    /// Whether the value is no whole number, but lies between two of an integer type. Its text may end with zeros.
+    fn is_fraction_of(&self, dtype: DType) -> bool {
+        let Some((whole, digits)) = self.value.split_once('.') else { return false };
+        let bits = 8 * u32::try_from(dtype.itemsize()).unwrap_or(u32::MAX / 8);
+        let least = if dtype.kind() == Kind::UInt { 0 } else { -(1_i128 << bits.saturating_sub(1).min(64)) };
+        let most = if dtype.kind() == Kind::UInt { (1_i128 << bits.min(64)) - 1 } else { -(least + 1) };
+        let is_negative = whole.starts_with('-');
+        digits.bytes().any(|digit| digit != b'0')
+            && whole.parse::<i128>().is_ok_and(|whole| whole >= least && whole <= most && !(is_negative && least == 0))
     }
 }

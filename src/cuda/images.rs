@@ -2,7 +2,8 @@
 
 use crate::error::{Error, Result};
 
-/// What `make cubins` packs: the bytes of the first stream, cubins of several architectures compressed together, and the PTX.
+/// What `make cubins` packs: the length of the first stream (u32, little-endian), that stream (the index and the cubins), and the stream
+/// of the PTX.
 #[cfg(feature = "cuda")]
 const PACKED: &[u8] = include_bytes!("kernels.lzma");
 /// The most memory that decoding may take beside the result, in KiB.

@@ -147,7 +147,7 @@ impl Array {
 /// Says in the remedy where the options are that it names: `__dlpack__` has those of copies alone.
 fn with_options_elsewhere(error: Error) -> Error {
     match error.remedy_in(Language::Python) {
-        Some(remedy) if error.kind() != ErrorKind::Copy => {
+        Some(remedy) if error.kind() != ErrorKind::Copy && remedy.contains('=') => {
             error.remedy_is(format!("{remedy} (the options are arrow_dlpack.to_tensor's)"))
         }
         _ => error,

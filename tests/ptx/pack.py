@@ -61,7 +61,7 @@ def decompress(packed: bytes) -> bytes:
 
 
 def pack(images: dict[int, bytes]) -> bytes:
-    """The bytes of the cubins' stream, that stream, and the PTX's. The index, by architecture, begins the first one."""
+    """The length of the first stream (u32, little-endian), that stream (index and cubins), and that of the PTX."""
     index = struct.pack("<I", len(images)) + b"".join(
         struct.pack("<II", architecture, len(image)) for architecture, image in images.items()
     )

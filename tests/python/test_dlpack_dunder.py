@@ -302,6 +302,9 @@ def test_remedies_say_whose_the_options_are(source):
     with pytest.raises(ad.ConversionError) as of_function:
         ad.to_tensor(source)
     assert raised.value.remedy == f"{of_function.value.remedy} (the options are arrow_dlpack.to_tensor's)"
+    with pytest.raises(ad.ConversionError) as raised:
+        ad.from_arrow(pa.nulls(2)).__dlpack__(max_version=(1, 0))
+    assert raised.value.remedy == "cast the column to a number type first"
     # `__dlpack__` itself has copy=.
     with pytest.raises(ad.CopyError) as raised:
         ad.from_arrow(pa.array([True])).__dlpack__(max_version=(1, 0), copy=False)

@@ -278,15 +278,29 @@ def test_what_a_library_raises_notes_which_tensor_it_was_given() -> None:
     tensor = ad.to_tensor(pa.array([1]), dtype="bfloat16")
     assert raised.value.__notes__ == [f"from_dlpack was given arrow_dlpack.{tensor!r}"]
 
-    class Stubborn(Exception):
-        def add_note(self, note: str) -> None:
-            raise ValueError(note)
+    def library(error: BaseException) -> SimpleNamespace:
+        def from_dlpack(tensor: ad.Tensor) -> None:
+            raise error
 
-    def from_dlpack(tensor: ad.Tensor) -> None:
-        raise Stubborn
+        return SimpleNamespace(from_dlpack=from_dlpack)
+
+    class Stubborn(Exception):
+        note: BaseException = ValueError("no notes")
+
+        def add_note(self, note: str) -> None:
+            raise self.note
 
     with pytest.raises(Stubborn):
-        ad.to_tensor(pa.array([1]), xp=SimpleNamespace(from_dlpack=from_dlpack))
+        ad.to_tensor(pa.array([1]), xp=library(Stubborn()))
+    Stubborn.note = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        ad.to_tensor(pa.array([1]), xp=library(Stubborn()))
+    # One object is raised again and again.
+    error = ValueError("no int64, please")
+    for _ in range(3):
+        with pytest.raises(ValueError, match="no int64, please"):
+            ad.to_tensor(pa.array([1]), xp=library(error))
+    assert len(error.__notes__) == 1
 
 
 def test_what_is_no_namespace_is_refused_before_a_stream_is_read() -> None:

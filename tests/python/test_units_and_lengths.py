@@ -89,6 +89,10 @@ def test_units_are_numbers_that_join_others():
     [
         (1500, "s", "int64", "a float dtype.* a finer unit", [("ms", "int64"), ("s", "float16")]),
         (-2000, "s", "uint8", "a float dtype", [("s", "float16")]),
+        (300_500, "s", "uint8", "a float dtype.* a coarser unit", [("s", "float16")]),
+        (-1500, "s", "uint8", "a float dtype.* a coarser unit", [("s", "float16")]),
+        (255_500, "s", "uint8", "a float dtype.* a finer unit", [("s", "float16")]),
+        (-128_500, "s", "int8", "a float dtype.* a finer unit", [("s", "float16")]),
         (2**50, "ns", "int64", "a float dtype.* a coarser unit", [("us", "int64"), ("ns", "float32")]),
         (70_000_500, "us", "float16", "a wider dtype.* a coarser unit", [("us", "float32"), ("s", "bfloat16")]),
     ],

@@ -16,10 +16,10 @@ const SQUARE: u32 = 4;
 const WORD: u64 = 4;
 /// The logarithm of the threads of a block.
 const BLOCK_BITS: u32 = 8;
-/// The logarithm of the squares beside each other that a block has if there are so many: they read lines of 128 bytes, and write as many
-/// halves of them.
+/// The logarithm of the squares beside each other that a block has if there are so many. Their warps read lines of 128 bytes, and write runs of
+/// 64 bytes.
 const ACROSS_BITS: u32 = 3;
-/// The most rows or columns, so that the kernel counts the squares of whole blocks in 32 bits.
+/// The most rows or columns, and the most blocks, all of which the kernel counts in 32 bits.
 const MOST: u64 = 1 << 31;
 
 /// A matrix of 4-byte words whose columns become contiguous.
@@ -57,6 +57,9 @@ impl Transposed {
         }
         let [rows, columns] = [rows, across.extent].map(u32::try_from);
         let matrix = Self { rows: rows.ok()?, columns: columns.ok()?, step: down.step, out_step: across.out_step };
+        if matrix.blocks().1 >> BLOCK_BITS > MOST {
+            return None;
+        }
         Some((matrix, u64::from(matrix.rows), [StridedAxis { extent: left, ..down }, across]))
     }
 
@@ -132,6 +135,8 @@ mod tests {
         assert_eq!(of(&[rows, axis(16, 4, 1_220)], 4, (4, 64)), None);
         assert_eq!(of(&[axis(MOST + 4, 8, 4), axis(2, 4, 1 << 34)], 4, (4, 64)), None);
         assert_eq!(of(&[axis(MOST, 8, 4), axis(2, 4, 1 << 34)], 4, (4, 64)), Some((1 << 31, 2, 0)));
+        // More blocks than the kernel counts.
+        assert_eq!(of(&[axis(MOST, 1 << 33, 4), axis(MOST, 4, 1 << 34)], 4, (4, 64)), None);
     }
 
     #[test]

@@ -124,11 +124,19 @@ impl<'py> Arrays<'py> {
 
 /// Notes on what a library raised, in words of its own, which tensor it was given.
 fn told_what(error: PyErr, given: &Bound<'_, PyAny>) -> PyErr {
-    if let Ok(tensor) = given.repr() {
+    let py = given.py();
+    let tell = || -> PyResult<()> {
+        let text = format!("from_dlpack was given arrow_dlpack.{}", given.repr()?);
+        let notes = error.value(py).getattr_opt(intern!(py, "__notes__"))?;
+        // A library may raise one object again and again.
+        let is_told = notes.map_or(Ok(false), |notes| notes.contains(&text))?;
+        if is_told { Ok(()) } else { error.add_note(py, text) }
+    };
+    match tell() {
+        Err(other) if !other.is_instance_of::<PyException>(py) => other,
         // An exception that takes no note says as much as the library does.
-        let _ = error.add_note(given.py(), format!("from_dlpack was given arrow_dlpack.{tensor}"));
+        _ => error,
     }
-    error
 }
 
 impl<'py> Namespace<'py> {
