@@ -22,7 +22,7 @@ use crate::stream_order::Readiness;
 ///
 /// Methods of [`Conversion`](crate::Conversion) take whatever becomes `Chunks`: a [`DeviceArray`], a [`RecordBatch`] or an [`ArrayRef`], a
 /// slice or a `Vec` of one of these, or a reference to any array of arrow-rs. A column of arrays has no name. Chunks of `DeviceArray`s are
-/// borrowed. All chunks have one type; record batches may differ in nullability.
+/// borrowed. All chunks have one type; columns of record batches may differ in nullability.
 ///
 /// ```
 /// use arrow_array::{Float32Array, RecordBatch};

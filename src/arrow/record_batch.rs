@@ -18,7 +18,8 @@ impl DeviceArray {
     }
 
     /// Like [`DeviceArray::from_record_batch`], for a table or a stream of this field. A batch of another schema is under its own field, which
-    /// the stream refuses if the layouts differ; one that differs in nullability alone is under this field.
+    /// the stream refuses if the layouts differ; one that differs in nullability alone is under this field, unless it may have nulls that this
+    /// field says there are none of.
     pub(super) fn of_stream(batch: &RecordBatch, field: &FieldRef) -> Result<Self> {
         let is_same = matches!(field.data_type(), DataType::Struct(fields) if batch.schema_ref().fields() == fields);
         let own = if is_same { field.clone() } else { field_of(batch.schema_ref()) };
