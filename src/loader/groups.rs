@@ -20,7 +20,7 @@ use super::texts::{fold_text, texts, with_ticks};
 use crate::alloc::fallible;
 use crate::arrow::DeviceArray;
 use crate::column::{remedy_of_different, require_host};
-use crate::convert::{self, ColumnChunk, RowBlock, RowLayout, check_nulls_of_passing_rows, with_bits};
+use crate::convert::{self, ColumnChunk, MatrixColumns, RowBlock, RowLayout, check_nulls_of_passing_rows, with_bits};
 use crate::copy_log::Copied;
 use crate::device::Device;
 use crate::error::{Counted, Error, Remedy, Result};
@@ -48,6 +48,8 @@ struct Prepared {
     matched: Vec<Option<DeviceArray>>,
     /// What the codes of a column stand for, if they are those of categories.
     categories: Option<DeviceArray>,
+    /// Whether this is the validity of the matrix before it, read from the same columns.
+    is_read_with_values: bool,
 }
 
 /// The columns of one source array, ready to be packed as rows.
@@ -82,7 +84,12 @@ impl Groups {
         conversion.check_groups()?;
         conversion.refuse_kept_nulls()?;
         let (results, varied) = conversion.check_results(field).map_err(Error::of_named_results)?;
-        let groups = results.into_iter().map(Prepared::new).collect::<Result<_>>()?;
+        let mut groups: Vec<Prepared> = results.into_iter().map(Prepared::new).collect::<Result<_>>()?;
+        let mut values = None;
+        for group in &mut groups {
+            group.is_read_with_values = group.result.is_read_with(values);
+            values = Some(&group.result);
+        }
         Ok(Self { groups, varied: VariedGroups::new(varied)?, threads: conversion.threads, hashed: false })
     }
 
@@ -100,6 +107,7 @@ impl Groups {
             dictionaries: group.dictionaries.clone(),
             matched: Vec::new(),
             categories: group.categories.clone(),
+            is_read_with_values: group.is_read_with_values,
         };
         let groups = self.groups.iter().map(another).collect();
         Self { groups, varied: self.varied.another(), threads: self.threads, hashed: false }
@@ -166,8 +174,10 @@ impl Groups {
         if chunk.kept.is_some() {
             fallible::reserve(kept, rows.len())?;
         }
+        let mut columns = None;
         for ((group, part), block) in self.groups.iter().zip(&chunk.parts).zip(blocks) {
-            group.append(part, rows, row, self.threads, block).map_err(|error| group.result.in_group(error))?;
+            let appended = group.append(part, rows, row, self.threads, (block, &mut columns));
+            appended.map_err(|error| group.result.in_group(error))?;
         }
         if let Some(array) = &chunk.kept {
             kept.extend(rows.clone().map(|row| KeptRow::new(array, row.saturating_add(chunk.kept_from))));
@@ -312,7 +322,14 @@ impl Prepared {
             ResultKind::Column { spec, .. } => convert::vocabulary(spec)?,
             _ => None,
         };
-        Ok(Self { result, layout: Arc::new(layout), dictionaries: Arc::default(), matched: Vec::new(), categories })
+        Ok(Self {
+            result,
+            layout: Arc::new(layout),
+            dictionaries: Arc::default(),
+            matched: Vec::new(),
+            categories,
+            is_read_with_values: false,
+        })
     }
 
     fn chunk(&mut self, array: &DeviceArray) -> Result<GroupPart> {
@@ -368,27 +385,31 @@ impl Prepared {
         Ok(())
     }
 
-    fn append(
+    /// Appends rows of a part. `before` is what was read of the columns of the matrix before it.
+    fn append<'a>(
         &self,
-        part: &GroupPart,
+        part: &'a GroupPart,
         rows: &Range<usize>,
         row: usize,
         threads: Option<NonZero<usize>>,
-        block: &mut RowBlock,
+        (block, before): (&mut RowBlock, &mut Option<MatrixColumns<'a>>),
     ) -> Result<()> {
         let first = row.saturating_add(rows.start);
         match (part, &self.result.kind) {
             (GroupPart::Matrix(chunk), ResultKind::Matrix(spec)) => {
-                let columns = chunk.checked_columns(spec, rows, row)?;
+                let columns = &*before.insert(chunk.checked_columns(spec, rows, row)?);
                 // A single column keeps its own layout.
                 if let ([(_, spec)], [column]) = (spec.columns(), &columns.columns[..]) {
                     return block.append_column(spec, column, first);
                 }
                 let bytes = rows.len().saturating_mul(self.layout.bytes());
-                block.append_matrix(spec, &columns, first, convert::threads(threads.map(NonZero::get), bytes))
+                block.append_matrix(spec, columns, first, convert::threads(threads.map(NonZero::get), bytes))
             }
             (GroupPart::Matrix(chunk), ResultKind::Validity(spec)) => {
-                let columns = chunk.columns(spec, rows).map_err(|error| error.behind(row))?;
+                let columns = match before.take().filter(|_| self.is_read_with_values) {
+                    Some(columns) => columns,
+                    None => chunk.columns(spec, rows).map_err(|error| error.behind(row))?,
+                };
                 if block.append_all_valid(&columns)? {
                     return Ok(());
                 }

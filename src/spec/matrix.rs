@@ -143,6 +143,16 @@ impl MatrixSpec {
         Self::of_bools(&self.field, all_or_errors(columns)?)
     }
 
+    /// Whether this validity has a bool for each element of the same columns of `matrix`, none of which is decoded: what was read of
+    /// its columns tells which are null.
+    pub(crate) fn is_read_with(&self, matrix: &Self) -> bool {
+        let is_same = |((position, bools), (other, values)): (&(usize, Spec), &(usize, Spec))| {
+            let is_stored = bools.decoded().is_none() && values.decoded().is_none();
+            position == other && is_stored && bools.inner_shape() == values.inner_shape()
+        };
+        self.columns.len() == matrix.columns.len() && self.columns.iter().zip(&matrix.columns).all(is_same)
+    }
+
     fn of_bools(field: &FieldRef, columns: Vec<(usize, Spec)>) -> Result<Self> {
         let (width, changes_elements) = (width(&columns)?, !columns.is_empty());
         Ok(Self { field: field.clone(), columns, dtype: DType::Bool, promoted: Vec::new(), width, changes_elements })

@@ -61,6 +61,14 @@ impl ResultSpec {
         }
     }
 
+    /// Whether this is the validity of the columns of the result before it, and reads no others: [`MatrixSpec::is_read_with`].
+    pub(crate) fn is_read_with(&self, before: Option<&Self>) -> bool {
+        match (before.map(|before| &before.kind), &self.kind) {
+            (Some(ResultKind::Matrix(values)), ResultKind::Validity(bools)) => bools.is_read_with(values),
+            _ => false,
+        }
+    }
+
     /// Refuses a result that is a copy of any rows, where no copy is allowed. `options` are those of a column.
     #[cfg(feature = "python")]
     pub(crate) fn require_view(&self, copy: CopyMode, options: impl Fn(&str) -> Options) -> Result<()> {
@@ -136,5 +144,39 @@ fn validity_of(kind: &ResultKind) -> Result<ResultKind> {
         }
         ResultKind::Matrix(spec) => Ok(ResultKind::Validity(Arc::new(spec.validity()?))),
         _ => Err(Error::internal("only a column and a matrix have a validity")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_schema::{DataType, Field};
+
+    use super::*;
+    use crate::dtype::DType;
+
+    #[test]
+    fn only_the_validity_of_the_same_stored_columns_is_read_with_a_matrix() {
+        let lists = DataType::new_fixed_size_list(DataType::Int32, 2, true);
+        let codes = DataType::Dictionary(Box::new(DataType::Int8), Box::new(DataType::Int32));
+        let types = [("a", DataType::Int32), ("b", DataType::Int32), ("l", lists), ("d", codes)];
+        let fields = types.map(|(name, data_type)| Field::new(name, data_type, true));
+        let field = Arc::new(Field::new("", DataType::Struct(fields.into_iter().collect()), false));
+        let matrix = |names: &[&str], dtype| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            MatrixSpec::new(&field, Some(&names), |_| Options::default(), dtype).unwrap()
+        };
+        let result = |kind| ResultSpec::new(kind);
+        let values = |names, dtype| result(ResultKind::Matrix(Arc::new(matrix(names, dtype))));
+        let validity = |names| result(validity_of(&ResultKind::Matrix(Arc::new(matrix(names, None)))).unwrap());
+        assert!(validity(&["a", "l"]).is_read_with(Some(&values(&["a", "l"], Some(DType::Float64)))));
+        assert!(!validity(&["a", "l"]).is_read_with(None));
+        assert!(!validity(&["a", "l"]).is_read_with(Some(&validity(&["a", "l"]))));
+        for others in [&["a"][..], &["a", "l", "b"], &["l", "a"], &["a", "b"]] {
+            assert!(!validity(&["a", "l"]).is_read_with(Some(&values(others, None))), "{others:?}");
+        }
+        // Codes of a dictionary are stored, its values are decoded.
+        assert!(validity(&["d"]).is_read_with(Some(&values(&["d"], None))));
+        assert!(!validity(&["d"]).is_read_with(Some(&values(&["d"], Some(DType::Int32)))));
+        assert!(!values(&["a"], None).is_read_with(Some(&values(&["a"], None))));
     }
 }

@@ -204,6 +204,36 @@ class TestValidity:
         assert found["m"].tolist() == [[True, True], [True, False], [False, False]]
         assert found["n"].tolist() == [True, True, False]
 
+    @pytest.mark.parametrize("buffer", [0, 40])
+    def test_of_columns_that_are_read_once_for_values_and_validity(self, buffer: int):
+        lists = [None if row % 7 == 0 else [row, None if row % 3 == 0 else row] for row in range(500)]
+        codes = pa.DictionaryArray.from_arrays(
+            pa.array([None if row % 11 == 0 else row % 3 for row in range(500)], pa.int8()), pa.array(["a", None, "c"])
+        )
+        flags = [None if row % 5 == 0 else row % 2 == 0 for row in range(500)]
+        numbers = pa.array(range(500), pa.int32())
+        columns = [numbers, pa.array(lists, pa.list_(pa.int32(), 2)), pa.array(flags), codes]
+        whole = pa.table(dict(zip(["n", "l", "f", "d"], columns, strict=True)))
+        # Slices, whose bitmaps start within a byte.
+        source = pa.concat_tables([whole.slice(0, 101), whole.slice(101, 250), whole.slice(351)])
+        groups = {
+            "x": ad.group(["f", "l", "n"], nulls=0, validity="xm"),
+            "y": ["n"],
+            "d": ad.group(["d"], nulls=-1, validity="dm"),
+        }
+        rows = {
+            row: [flags[row] is not None, *(item is not None for item in lists[row] or [None, None]), True]
+            for row in range(500)
+        }
+        seen = []
+        for batch in ad.Loader(source, batch_size=37, columns=groups, shuffle_buffer=buffer, drop_last=False, xp=np):
+            numbers_of = batch["y"][:, 0].tolist()
+            assert batch["xm"].tolist() == [rows[row] for row in numbers_of]
+            assert batch["dm"].tolist() == [[row % 11 != 0 and row % 3 != 1] for row in numbers_of]
+            assert (batch["x"] == np.where(batch["xm"], batch["x"], 0)).all()
+            seen += numbers_of
+        assert sorted(seen) == list(range(500))
+
     def test_is_a_copy_that_is_logged_and_explained(self):
         for source in (TABLE, iter(TABLE.to_batches())):
             with ad.track_copies() as log:
