@@ -15,6 +15,7 @@ use std::arch::x86_64::{
 };
 
 mod assembled_rows;
+mod bit_rows;
 mod load;
 mod shared_lines;
 
@@ -26,6 +27,7 @@ use super::stream::{LINE, prefetch, prefetch_to_second};
 use super::transpose::Tiles;
 
 pub(super) use assembled_rows::ASSEMBLER;
+pub(super) use bit_rows::write_bit_rows;
 use load::{doubles, each_lane, singles, words};
 pub(super) use shared_lines::{Merges, SharedLines, shared_lines};
 

@@ -1,10 +1,21 @@
 //! Packs columns of bits as rows of bools: transposes 64 bits of each column, then spreads the bits of each row to bytes.
 
 use super::isa::{BLOCK_ROWS, Isa};
+use super::select::BitColumns;
 use super::vector::{Vector, WIDTH};
+use crate::convert::lane::Lane;
 
-/// The bits of 64 rows: a word for each column, in which row 0 is the lowest bit.
-pub(super) type BitColumns = [u64; BLOCK_ROWS];
+/// Reads the bits of columns from row `first` on, for as many blocks as there are, at most eight. Other lanes are left out.
+pub(super) fn read_bits(lanes: &[Lane<'_>], first: usize, blocks: &mut [BitColumns]) {
+    for (column, lane) in lanes.iter().enumerate() {
+        let Some(bits) = lane.bits() else { continue };
+        for (words, bits) in blocks.iter_mut().zip(bits.words(first)) {
+            if let Some(word) = words.get_mut(column) {
+                *word = bits;
+            }
+        }
+    }
+}
 
 /// Writes 64 rows, in order: for each column a byte, 0 or 1, and then any bytes up to at most a line from the row's start.
 ///
@@ -13,11 +24,11 @@ pub(super) type BitColumns = [u64; BLOCK_ROWS];
 ///   nobody else uses it.
 /// - `columns`: at most 64 of the words are used.
 /// - `isa`: the processor has it.
-pub(super) unsafe fn write_bit_rows(isa: Isa, words: &mut BitColumns, columns: usize, out: *mut u8, stride: usize) {
+pub(super) unsafe fn write_bit_rows(isa: Isa, words: &BitColumns, columns: usize, out: *mut u8, stride: usize) {
     match isa {
         // SAFETY: `room` and `columns` are promised, and so is the set, in the words of `Isa::Avx512`.
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 => unsafe { avx512(words, columns, out, stride) },
+        Isa::Avx512 => unsafe { super::avx512::write_bit_rows(words, columns, out, stride) },
         // SAFETY: `room` and `columns` are promised, and so is the set, in the words of `Isa::Avx2`.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => unsafe { avx2(words, columns, out, stride) },
@@ -34,7 +45,7 @@ pub(super) unsafe fn write_bit_rows(isa: Isa, words: &mut BitColumns, columns: u
 /// # Safety
 /// `room` and `columns` of [`write_bit_rows`].
 #[inline(always)]
-unsafe fn vectors<V: Vector>(words: &mut BitColumns, columns: usize, out: *mut u8, stride: usize) {
+unsafe fn vectors<V: Vector>(words: &BitColumns, columns: usize, out: *mut u8, stride: usize) {
     let write = |bits: u64, row: *mut u8, bytes: usize| {
         for at in (0..bytes).step_by(WIDTH) {
             #[expect(clippy::cast_possible_truncation, reason = "the sixteen bits of these bytes")]
@@ -58,7 +69,7 @@ unsafe fn vectors<V: Vector>(words: &mut BitColumns, columns: usize, out: *mut u
 /// `room` and `columns` of [`write_bit_rows`]; the processor has AVX2.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-unsafe fn avx2(words: &mut BitColumns, columns: usize, out: *mut u8, stride: usize) {
+unsafe fn avx2(words: &BitColumns, columns: usize, out: *mut u8, stride: usize) {
     use std::arch::x86_64::{
         _mm256_and_si256, _mm256_min_epu8, _mm256_set1_epi8, _mm256_set1_epi32, _mm256_set1_epi64x, _mm256_setr_epi64x,
         _mm256_shuffle_epi8, _mm256_storeu_si256,
@@ -87,49 +98,16 @@ unsafe fn avx2(words: &mut BitColumns, columns: usize, out: *mut u8, stride: usi
     }
 }
 
-/// As [`write_bit_rows`].
-///
-/// # Safety
-/// `room` and `columns` of [`write_bit_rows`]; the processor has AVX-512F, AVX-512BW and AVX-512VL.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-#[expect(clippy::cast_possible_truncation, reason = "the bits of 16 or 32 bytes")]
-unsafe fn avx512(words: &mut BitColumns, columns: usize, out: *mut u8, stride: usize) {
-    use std::arch::x86_64::{
-        _mm_maskz_set1_epi8, _mm_storeu_si128, _mm256_maskz_set1_epi8, _mm256_storeu_si256, _mm512_maskz_set1_epi8,
-        _mm512_storeu_si512,
-    };
-
-    let write = |bits: u64, row: *mut u8| {
-        let bools = _mm_maskz_set1_epi8(bits as u16, 1);
-        // SAFETY: `room`: 16 bytes of the line at the row's start.
-        unsafe { _mm_storeu_si128(row.cast(), bools) };
-    };
-    match columns {
-        ..=8 => each_row::<8>(words, out, stride, write),
-        9..=16 => each_row::<16>(words, out, stride, write),
-        17..=32 => each_row::<32>(words, out, stride, |bits, row| {
-            let bools = _mm256_maskz_set1_epi8(bits as u32, 1);
-            // SAFETY: `room`: 32 bytes of the line at the row's start.
-            unsafe { _mm256_storeu_si256(row.cast(), bools) };
-        }),
-        _ => each_row::<64>(words, out, stride, |bits, row| {
-            let bools = _mm512_maskz_set1_epi8(bits, 1);
-            // SAFETY: `room`: the line at the row's start.
-            unsafe { _mm512_storeu_si512(row.cast(), bools) };
-        }),
-    }
-}
-
 /// Calls `write` with the bits of each row, in order, the first column's in the lowest bit, and with the address of the row. `N`
 /// columns are used; the bits above theirs are of other rows.
 #[inline(always)]
-fn each_row<const N: usize>(words: &mut BitColumns, out: *mut u8, stride: usize, mut write: impl FnMut(u64, *mut u8)) {
-    let Some(words) = words.first_chunk_mut::<N>() else { return };
-    transpose_bits(words);
+fn each_row<const N: usize>(words: &BitColumns, out: *mut u8, stride: usize, mut write: impl FnMut(u64, *mut u8)) {
+    let Some(&words) = words.first_chunk::<N>() else { return };
+    let mut words = words;
+    transpose_bits(&mut words);
     let mut row = out;
     for part in (0..BLOCK_ROWS).step_by(N) {
-        for word in words.iter() {
+        for word in words {
             write(word >> part, row);
             row = row.wrapping_add(stride);
         }
@@ -186,7 +164,7 @@ mod tests {
             for (isa, stride) in Isa::available().iter().flat_map(|isa| [(*isa, columns), (*isa, columns + 70)]) {
                 let mut memory = vec![UNTOUCHED; (BLOCK_ROWS - 1) * stride + LINE + 1];
                 // SAFETY: room for 64 rows and a line from the start of the last one; the processor has the set.
-                unsafe { write_bit_rows(isa, &mut words.clone(), columns, memory.as_mut_ptr(), stride) };
+                unsafe { write_bit_rows(isa, &words, columns, memory.as_mut_ptr(), stride) };
                 for row in 0..BLOCK_ROWS {
                     let expected = words[..columns].iter().map(|word| u8::from(word >> row & 1 == 1));
                     let found = &memory[row * stride..];

@@ -3,14 +3,14 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use super::bit_rows::write_bit_rows;
+use super::bit_rows::{read_bits, write_bit_rows};
 use super::interleave::{Lanes, interleave_kernel};
 use super::isa::BLOCK_ROWS;
 use super::isa::Isa;
 use super::lane_prefetch::{ADDRESSES, fetch_lane_ahead, fetch_next};
 use super::load::{LANES, Load};
 use super::loads::Loads;
-use super::select::UnalignedBits;
+use super::select::{BitColumns, WORDS};
 use super::stream::{LINE, copy_past_the_cache};
 use super::target::Target;
 use super::transpose::{Line, Tiles, Turn, quads, transpose};
@@ -96,33 +96,32 @@ impl<'a> LaneGroup<'a> {
     /// # Safety
     /// As [`Self::pack`].
     unsafe fn pack_bits(&self, first: usize, out: Target, scratch: &mut GroupBuffers) -> bool {
-        let (width, mut words) = (self.lanes.len(), [0; BLOCK_ROWS]);
-        let mut columns = [UnalignedBits::new(&[], 0); BLOCK_ROWS];
-        for (column, lane) in columns.iter_mut().zip(self.lanes) {
-            *column = lane.bits().unwrap_or(*column);
-        }
-        let columns = columns.get(..width).unwrap_or(&[]);
-        let dense = out.stride() == width;
-        for row in (0..out.count()).step_by(BLOCK_ROWS) {
-            for (word, column) in words.iter_mut().zip(columns) {
-                *word = column.word(first + row);
+        let width = self.lanes.len();
+        let mut blocks: [BitColumns; WORDS] = [[0; BLOCK_ROWS]; WORDS];
+        for row in (0..out.count()).step_by(WORDS * BLOCK_ROWS) {
+            let used = (out.count() - row).div_ceil(BLOCK_ROWS).min(WORDS);
+            let blocks = blocks.get_mut(..used).unwrap_or(&mut []);
+            read_bits(self.lanes, first + row, blocks);
+            for (block, words) in blocks.iter().enumerate() {
+                let row = row + block * BLOCK_ROWS;
+                // Each row is written with other bytes behind it, up to a line: the next rows have so many, and overwrite them.
+                let has_room = (out.count() - row) * width >= (BLOCK_ROWS - 1) * width + LINE;
+                let out = out.part(row..out.count().min(row + BLOCK_ROWS));
+                if out.stride() == width && has_room && !self.stream {
+                    // SAFETY: `room`: the rest of the rows, which nobody else uses and which are written after these, have
+                    // the bytes of 63 rows and a line. A line has at most 64 columns; `isa` is promised.
+                    unsafe { write_bit_rows(self.isa, words, width, out.start(), width) };
+                    continue;
+                }
+                let rows = scratch.rows.as_mut_ptr().cast::<u8>();
+                let stride = if out.stride() == width { width } else { LINE };
+                // SAFETY: `scratch.rows` has room for 64 rows of a line, and a line more. A line has at most 64 columns;
+                // `isa` is promised.
+                unsafe { write_bit_rows(self.isa, words, width, rows, stride) };
+                // SAFETY: 64 rows of `width` bytes, `stride` bytes apart, were just put together in `rows`; `out` has at
+                // most 64.
+                unsafe { self.copy_rows(rows, stride, out) };
             }
-            // Each row is written with other bytes behind it, up to a line: the next rows have so many, and overwrite them.
-            let has_room = (out.count() - row) * width >= (BLOCK_ROWS - 1) * width + LINE;
-            let out = out.part(row..out.count().min(row + BLOCK_ROWS));
-            if dense && has_room && !self.stream {
-                // SAFETY: `room`: the rest of the rows, which nobody else uses and which are written after these, have the
-                // bytes of 63 rows and a line. A line has at most 64 columns; `isa` is promised.
-                unsafe { write_bit_rows(self.isa, &mut words, width, out.start(), width) };
-                continue;
-            }
-            let rows = scratch.rows.as_mut_ptr().cast::<u8>();
-            let stride = if dense { width } else { LINE };
-            // SAFETY: `scratch.rows` has room for 64 rows of a line, and a line more. A line has at most 64 columns; `isa` is
-            // promised.
-            unsafe { write_bit_rows(self.isa, &mut words, width, rows, stride) };
-            // SAFETY: 64 rows of `width` bytes, `stride` bytes apart, were just put together in `rows`; `out` has at most 64.
-            unsafe { self.copy_rows(rows, stride, out) };
         }
         true
     }

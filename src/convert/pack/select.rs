@@ -8,6 +8,12 @@ use super::isa::{BLOCK_ROWS, Bytes, Compiled, Isa, VectorKernel};
 use super::stream::{LINE, prefetch};
 use super::vector::{Vector, WIDTH, masks};
 
+/// The bits of 64 rows: a word for each column, in which row 0 is the lowest bit. Words that no column uses are 0.
+pub(super) type BitColumns = [u64; BLOCK_ROWS];
+
+/// Words that are read together.
+pub(super) const WORDS: usize = 8;
+
 /// A bitmap that starts at any bit.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::convert) struct UnalignedBits<'a> {
@@ -24,20 +30,30 @@ impl<'a> UnalignedBits<'a> {
     #[inline(always)]
     pub(in crate::convert) fn word(&self, at: usize) -> u64 {
         let at = self.offset + at;
-        let shift = at % 8;
-        let bytes = self.bytes.get(at / 8..).unwrap_or(&[]);
-        let (low, high) = match bytes.first_chunk::<9>() {
-            Some([a, b, c, d, e, f, g, h, high]) => (u64::from_le_bytes([*a, *b, *c, *d, *e, *f, *g, *h]), *high),
-            None => {
-                let mut low = [0; 8];
-                for (byte, source) in low.iter_mut().zip(bytes) {
-                    *byte = *source;
-                }
-                (u64::from_le_bytes(low), 0)
-            }
+        word(self.bytes.get(at / 8..).unwrap_or(&[]), at % 8)
+    }
+
+    /// Returns eight words of [`Self::word`], one after the other from bit `at` on.
+    #[inline(always)]
+    pub(super) fn words(&self, at: usize) -> [u64; WORDS] {
+        let at = self.offset + at;
+        let (bytes, shift) = (self.bytes.get(at / 8..).unwrap_or(&[]), at % 8);
+        let Some((whole, _)) = bytes.split_first_chunk::<{ WORDS * 8 }>() else {
+            return std::array::from_fn(|index| word(bytes.get(8 * index..).unwrap_or(&[]), shift));
         };
-        // Two shifts, because a single shift by 64 overflows.
-        low >> shift | u64::from(high) << 1 << (63 - shift)
+        let (words, _) = whole.as_chunks::<8>();
+        let mut low = [0; WORDS];
+        let mut high = [u64::from(bytes.get(WORDS * 8).copied().unwrap_or(0)); WORDS];
+        for (low, bytes) in low.iter_mut().zip(words) {
+            *low = u64::from_le_bytes(*bytes);
+        }
+        for (high, bytes) in high.iter_mut().zip(words.iter().skip(1)) {
+            *high = u64::from_le_bytes(*bytes);
+        }
+        for (low, high) in low.iter_mut().zip(high) {
+            *low = *low >> shift | high << 1 << (63 - shift);
+        }
+        low
     }
 
     /// Returns the bits without the first ones.
@@ -51,6 +67,23 @@ impl<'a> UnalignedBits<'a> {
         prefetch(self.bytes.as_ptr().wrapping_add((self.offset + at) / 8 + LINE));
         self.word(at)
     }
+}
+
+/// Returns 64 bits from bit `shift` of the first byte on, which is below 8. Bits beyond the bytes are 0.
+#[inline(always)]
+fn word(bytes: &[u8], shift: usize) -> u64 {
+    let (low, high) = match bytes.first_chunk::<9>() {
+        Some([a, b, c, d, e, f, g, h, high]) => (u64::from_le_bytes([*a, *b, *c, *d, *e, *f, *g, *h]), *high),
+        None => {
+            let mut low = [0; 8];
+            for (byte, source) in low.iter_mut().zip(bytes) {
+                *byte = *source;
+            }
+            (u64::from_le_bytes(low), 0)
+        }
+    };
+    // Two shifts, because a single shift by 64 overflows.
+    low >> shift | u64::from(high) << 1 << (63 - shift)
 }
 
 /// Writes 64 elements of this size: an element of `source` where its bit is set, else `element`.
@@ -239,6 +272,28 @@ unsafe fn spread_vectors<V: Vector>(bits: UnalignedBits<'_>, out: &mut [[MaybeUn
             } else {
                 // SAFETY: 16 bytes, at any alignment.
                 unsafe { vector.store(to) };
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_the_bits_from_any_bit_on_and_zeros_behind_them() {
+        let bytes: Vec<u8> = (0..80_u8).map(|byte| byte.wrapping_mul(151).rotate_left(3) ^ 0x5c).collect();
+        let bit = |at: usize, end: usize| at < end * 8 && bytes[at / 8] >> (at % 8) & 1 == 1;
+        let sizes = [0, 1, 8, 9, 63, 64, 65, 66, 72, 73, 80];
+        for (end, at) in sizes.into_iter().flat_map(|end| (0..17).map(move |at| (end, at))) {
+            let bits = UnalignedBits::new(&bytes[..end], at / 3);
+            let words = bits.words(at - at / 3);
+            for (index, word) in words.into_iter().enumerate() {
+                let expected =
+                    (0..64).fold(0, |word, place| word | u64::from(bit(at + 64 * index + place, end)) << place);
+                assert_eq!(word, expected, "{end} {at} {index}");
+                assert_eq!(bits.word(at - at / 3 + 64 * index), expected, "{end} {at} {index}");
             }
         }
     }

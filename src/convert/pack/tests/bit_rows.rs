@@ -10,8 +10,9 @@ fn columns_of_bits(count: usize) -> Vec<Column> {
 #[test]
 fn rows_of_bits_are_the_columns_bits() {
     let counts = if cfg!(miri) { &[9, 65][..] } else { &[2, 8, 9, 16, 17, 33, 63, 64, 65, 128, 130] };
-    // Less than a block, one, one and a rest, and several: the lines of the last rows reach behind all rows.
-    let rows = if cfg!(miri) { &[66][..] } else { &[1, 63, 64, 65, 128, 197] };
+    // Less than a block, one, one and a rest, and several, less and more than are read together: the lines of the last rows
+    // reach behind all rows.
+    let rows = if cfg!(miri) { &[66][..] } else { &[1, 63, 64, 65, 128, 197, 512, 600] };
     for (number, (&count, &rows)) in
         counts.iter().flat_map(|count| rows.iter().map(move |rows| (count, rows))).enumerate()
     {
