@@ -22,7 +22,7 @@ pub(super) fn read_bits(lanes: &[Lane<'_>], first: usize, blocks: &mut [BitColum
 /// # Safety
 /// - `room`: from `out` on there is room for 64 rows, `stride` bytes apart, and for a line from the start of the last one;
 ///   nobody else uses it.
-/// - `columns`: at most 64 of the words are used.
+/// - `columns`: 1 to 64 of the words are used.
 /// - `isa`: the processor has it.
 pub(super) unsafe fn write_bit_rows(isa: Isa, words: &BitColumns, columns: usize, out: *mut u8, stride: usize) {
     match isa {

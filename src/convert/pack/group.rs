@@ -109,14 +109,14 @@ impl<'a> LaneGroup<'a> {
                 let out = out.part(row..out.count().min(row + BLOCK_ROWS));
                 if out.stride() == width && has_room && !self.stream {
                     // SAFETY: `room`: the rest of the rows, which nobody else uses and which are written after these, have
-                    // the bytes of 63 rows and a line. A line has at most 64 columns; `isa` is promised.
+                    // the bytes of 63 rows and a line. The lanes are 2 to 64; `isa` is promised.
                     unsafe { write_bit_rows(self.isa, words, width, out.start(), width) };
                     continue;
                 }
                 let rows = scratch.rows.as_mut_ptr().cast::<u8>();
                 let stride = if out.stride() == width { width } else { LINE };
-                // SAFETY: `scratch.rows` has room for 64 rows of a line, and a line more. A line has at most 64 columns;
-                // `isa` is promised.
+                // SAFETY: `scratch.rows` has room for 64 rows of a line, and a line more. The lanes are 2 to 64; `isa` is
+                // promised.
                 unsafe { write_bit_rows(self.isa, words, width, rows, stride) };
                 // SAFETY: 64 rows of `width` bytes, `stride` bytes apart, were just put together in `rows`; `out` has at
                 // most 64.
