@@ -1,6 +1,7 @@
 //! Hashes of rows that differ in length or are passed through: docs/loader.md defines them.
 
-use arrow_array::{Array, ArrayRef};
+use arrow_array::{Array, ArrayRef, downcast_dictionary_array, downcast_run_array};
+use arrow_schema::DataType;
 
 use super::row_hashes::{fold, fold_bytes};
 use super::texts::{fold_text, texts};
@@ -94,11 +95,24 @@ pub(super) fn fold_texts(hash: u64, columns: &[ArrayRef], row: usize) -> Result<
         if row >= column.len() {
             return Err(lost());
         }
-        match column.is_null(row) {
+        catch_panic(|| match is_null(column.as_ref(), row) {
             true => Ok(fold(hash, 0)),
-            false => catch_panic(|| fold_text(fold(hash, 1), &texts(column.as_ref())?, row)),
-        }
+            false => fold_text(fold(hash, 1), &texts(column.as_ref())?, row),
+        })
     })
+}
+
+/// Returns whether a value is null, also where a dictionary or runs have the null. A union has none: its text tells which field is null.
+fn is_null(array: &dyn Array, row: usize) -> bool {
+    downcast_dictionary_array!(
+        array => array.key(row).is_none_or(|code| is_null(array.values().as_ref(), code)),
+        DataType::RunEndEncoded(..) => downcast_run_array!(
+            array => is_null(array.values().as_ref(), array.get_physical_index(row)),
+            _ => false
+        ),
+        DataType::Null => true,
+        _ => array.is_null(row)
+    )
 }
 
 /// Offsets or lengths.

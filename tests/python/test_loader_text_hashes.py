@@ -71,6 +71,29 @@ def hashes(rows: int, row_hash: Callable[[int], int]) -> list[list[int]]:
     return [[0, count, d]]
 
 
+def nulls_of(made: str) -> pa.Array:
+    """The values "a", null and "", a hundred times, with the nulls in different places."""
+    if made == "null codes":
+        return pa.array(["a", None, ""] * 100).dictionary_encode()
+    if made == "null values":
+        return pa.DictionaryArray.from_arrays(pa.array([1, 0, 2] * 100, pa.int32()), pa.array([None, "a", ""]))
+    return pa.RunEndEncodedArray.from_arrays(pa.array(range(1, 301), pa.int32()), pa.array(["a", None, ""] * 100))
+
+
+@pytest.mark.parametrize("made", ["null codes", "null values", "runs"])
+def test_a_null_is_hashed_as_one_wherever_the_encoding_has_it(made: str):
+    loader = ad.Loader(pa.table({"t": nulls_of(made)}), batch_size=20, columns={"t": ad.arrow("t")})
+    list(loader)
+    text = {0: fold_bytes(fold(0, 1), b"a"), 1: fold(0, 0), 2: fold_bytes(fold(0, 1), b"")}
+    assert loader.fingerprint()["hashes"] == hashes(300, lambda row: text[row % 3])
+
+
+@pytest.mark.parametrize("made", ["null codes", "null values"])
+def test_a_null_may_move_from_the_codes_to_the_dictionary(made: str):
+    one, other = (pa.table({"t": nulls_of(name)}) for name in ("null codes", made))
+    assert len(list(resumed(one, other, {"t": ad.arrow("t")}))) == 12
+
+
 class TestTicks:
     @pytest.mark.parametrize("name", COLUMNS)
     def test_of_arrow_groups_are_hashed(self, name: str):
