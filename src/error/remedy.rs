@@ -211,10 +211,7 @@ remedies! {
         "pass Conversion::categories with all values for codes that mean the same everywhere, or unify the dictionaries first",
         "pass a list of all values as categories= for codes that mean the same everywhere, or unify the dictionaries first",
     }
-    Categories {
-        "pass Conversion::categories for codes of the values",
-        "pass categories= for codes of the values",
-    }
+    Categories { "pass Conversion::categories for codes of the values", "pass categories= for codes of the values" }
     CategoriesOfRuns {
         "pass Conversion::categories for codes of the values, or decode the runs first and convert the text as ragged rows",
         "pass categories= for codes of the values, or decode the runs first, such as with pyarrow.compute.run_end_decode, for to_ragged",
@@ -240,6 +237,14 @@ remedies! {
     RaggedColumn { column } {
         "pick one of its columns, or select {column} as Group::ragged in Conversion::to_results",
         "pick one of its columns, such as to_tensors(data, columns={{{column}: ad.ragged({column})}})[{column}]",
+    }
+    FieldAsRows { path } {
+        "select one of its fields by its path, such as {path} as Group::ragged",
+        "name one of its fields by its path, such as columns={{{path}: ad.ragged({path})}}",
+    }
+    ColumnAsTensor { column } {
+        "its rows have one length: select it as Group::column of {column}",
+        "its rows have one length: name the column alone, such as columns={{{column}: {column}}}",
     }
     RaggedOrFixedItems {
         "convert it as ragged rows: Conversion::length makes rows of the outer lists alone",
@@ -365,6 +370,10 @@ remedies! {
         "ask for the validity of the group with Group::validity, or pass NullPolicy::Fill with a value, or NullPolicy::Nan",
         "ask for the validity of the group with group(..., validity=\"name\"), or pass a number to fill them with, or nulls=\"nan\"",
     }
+    FillInPaddedBatches {
+        "ask for the validity of the group with Group::validity, or pass NullPolicy::Fill with a value, or NullPolicy::Nan",
+        "ask for the validity of the group with padded(..., validity=\"name\"), or pass a number to fill them with, or nulls=\"nan\"",
+    }
     NamePandasIndex { "name it in the columns to convert it", "name it in columns= to convert it" }
     // Devices.
     CopyToHost {
@@ -442,6 +451,8 @@ impl Remedy {
                 | Self::GroupOrCategories { .. }
                 | Self::GroupOrFixedItems { .. }
                 | Self::ArrowOrFieldsOfLists { .. }
+                | Self::FieldAsRows { .. }
+                | Self::ColumnAsTensor { .. }
                 | Self::FloatOrFillByColumn { .. }
         );
         (discriminant(self), (!has_example).then_some(self))
@@ -456,6 +467,11 @@ impl Remedy {
             Self::RaggedOrFixedItems => Self::GroupOrFixedItems { column },
             Self::FieldsOfLists => Self::ArrowOrFieldsOfLists { column },
             Self::FloatOrFill => Self::FloatOrFillByColumn { column },
+            Self::RowsOfOneLength => Self::ColumnAsTensor { column },
+            // Both are in quotation marks.
+            Self::RaggedColumn { column: field } => Self::FieldAsRows {
+                path: [column.strip_suffix('"').unwrap_or(&column), field.get(1..).unwrap_or_default()].join("."),
+            },
             other => other,
         }
     }

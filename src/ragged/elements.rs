@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow_schema::{DataType, Field, FieldRef};
+use arrow_schema::{DataType, Field, FieldRef, Fields};
 
 use crate::arrow::{DeviceArray, Hidden, Mask};
 use crate::column::{ColumnRef, check_types};
@@ -89,11 +89,11 @@ pub(super) fn unsupported(data_type: &DataType) -> Error {
     }
     match data_type {
         DataType::Null => error.remedy_is("cast the column to a list type first"),
-        DataType::Struct(columns) => {
-            let lists = columns.iter().find(|column| item_of(column.data_type()).is_some());
-            let column = format!("{:?}", lists.or(columns.first()).map_or("name", |column| column.name().as_str()));
-            error.remedy_is(Remedy::RaggedColumn { column })
-        }
+        DataType::Struct(columns) => match path_of_rows(columns) {
+            Some(path) => error.remedy_is(Remedy::RaggedColumn { column: format!("{path:?}") }),
+            None => error.remedy_is(Remedy::RowsOfOneLength),
+        },
+        DataType::Interval(_) => error.remedy_is("leave it out"),
         DataType::Dictionary(_, values) if item_of(values).is_some() => {
             error.remedy_is("cast the column to the dictionary's value type first")
         }
@@ -103,6 +103,14 @@ pub(super) fn unsupported(data_type: &DataType) -> Error {
         DataType::Map(_, _) | DataType::Union(_, _) => error.remedy_is("extract the children that hold lists first"),
         _ => error.remedy_is(Remedy::RowsOfOneLength),
     }
+}
+
+/// The path of the first column whose rows differ in length.
+fn path_of_rows(columns: &Fields) -> Option<String> {
+    columns.iter().find_map(|column| match column.data_type() {
+        DataType::Struct(fields) => path_of_rows(fields).map(|path| format!("{}.{path}", column.name())),
+        data_type => item_of(data_type).map(|_| column.name().clone()),
+    })
 }
 
 /// A field of a struct as a column, under the struct's name.

@@ -411,13 +411,17 @@ impl Conversion {
             Error::argument("a batch has no validity mask, so you could not tell which values are null")
                 .remedy_is(Remedy::FillInBatches)
         };
+        let lost_in = |group: &Group, column: &str| match group.form() {
+            GroupForm::Padded(_) => lost().remedy_is(Remedy::FillInPaddedBatches).in_column(column),
+            _ => lost().in_column(column),
+        };
         if let Selection::Named(groups) = &self.selection {
             // Ragged rows and Arrow batches tell their null rows themselves.
             let loses = |group: &Group| group.has_fixed_rows() || matches!(group.form(), GroupForm::Padded(_));
             let kept = |name: &str, group: &Group| {
                 let options = self.call().of(name, group);
                 let columns = group.columns().iter().filter(move |column| options.nulls(column) == NullPolicy::Keep);
-                columns.map(|column| lost().in_column(column)).collect::<Vec<_>>()
+                columns.map(|column| lost_in(group, column)).collect::<Vec<_>>()
             };
             let without = groups.iter().filter(|(_, group)| group.validity_name().is_none() && loses(group));
             return Error::of_columns(without.flat_map(|(name, group)| kept(name, group))).map_or(Ok(()), Err);

@@ -54,6 +54,30 @@ class TestLists:
             ad.to_ragged(table)
         assert np.from_dlpack(eval(f"ad.{line}", {"ad": ad, "data": table}).values).tolist() == [1, 2]
 
+    @pytest.mark.parametrize("convert", [ad.to_tensors, batch_of])
+    @pytest.mark.parametrize("group", [ad.ragged, ad.padded])
+    def test_rows_of_a_field(self, convert, group):
+        table = pa.table({'a"': [{"n": 1, "t": {"l": [1, 2]}}], "n": [1]})
+        line = 'columns={"a\\".t.l": ad.ragged("a\\".t.l")}'
+        with pytest.raises(ad.UnsupportedTypeError, match=re.escape(f"fields by its path, such as {line}")):
+            convert(table, columns={"g": group('a"')})
+        (rows,) = eval(f"convert(table, {line})", {"convert": convert, "table": table, "ad": ad}).values()
+        assert np.from_dlpack(rows.values).tolist() == [1, 2]
+        with pytest.raises(ad.UnsupportedTypeError, match=re.escape('columns={"n": "n"}')):
+            convert(table, columns={"n": group("n")})
+        # A table without rows of different lengths has a matrix.
+        with pytest.raises(ad.UnsupportedTypeError, match=r"to_tensor$"):
+            ad.to_ragged(table.select(["n"]))
+
+    @pytest.mark.parametrize("made", [ad.group, ad.padded])
+    def test_kept_nulls_of_a_batch(self, made):
+        table = pa.table({"group": [1, None], "padded": [[1], None]})
+        name = made.__name__
+        with pytest.raises(ad.ConversionError, match=re.escape(f'{name}(..., validity="name")')):
+            ad.Loader(table, batch_size=2, columns={"x": made(name, nulls="keep")})
+        batch = batch_of(table, columns={"x": made(name, nulls="keep", validity="name")})
+        assert np.from_dlpack(batch["name"]).ravel().tolist() == [True, False]
+
 
 class TestCategories:
     @pytest.mark.parametrize(
