@@ -6,7 +6,7 @@ use arrow_array::{ArrayRef, BinaryArray, Int64Array, LargeBinaryArray, LargeStri
 use arrow_schema::Field;
 use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyDict, PyInt, PyList, PyString, PyTuple};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyFrozenSet, PyInt, PyList, PySet, PyString, PyTuple};
 
 use super::answers::answer;
 use super::counts::wide;
@@ -135,8 +135,14 @@ fn not_read(object: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
     if !is_about_type {
         return error;
     }
+    let list = if object.is_instance_of::<PySet>() || object.is_instance_of::<PyFrozenSet>() {
+        // Else ranks, and each run of a program, would have codes of their own.
+        "sorted(values): processes have the strings of a set in different orders"
+    } else {
+        "list(values)"
+    };
     let wrong = PyTypeError::new_err(format!(
-        "categories must be a list of strings, bytes or integers, or an Arrow array, not {}; pass list(values)",
+        "categories must be a list of strings, bytes or integers, or an Arrow array, not {}; pass {list}",
         name_of(object)
     ));
     wrong.set_cause(py, Some(error));

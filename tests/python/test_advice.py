@@ -218,6 +218,13 @@ def test_categories_of_other_types_name_the_argument(values):
     assert array(WORDS, categories=list(values)).tolist() == [0, 1, 0]
 
 
+@pytest.mark.parametrize("kind", [set, frozenset])
+def test_categories_of_a_set_have_no_order_to_keep(kind):
+    with pytest.raises(TypeError, match=r"pass sorted\(values\): processes have"):
+        ad.to_tensor(WORDS, categories=kind(["b", "a"]))
+    assert array(WORDS, categories=sorted(kind(["b", "a"]))).tolist() == [0, 1, 0]
+
+
 def test_categories_of_numbers_may_be_a_tensor():
     assert array(pa.array([7, 5]), categories=np.array([5, 7])).tolist() == [1, 0]
 
