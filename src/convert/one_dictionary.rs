@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use arrow_buffer::{ArrowNativeType, Buffer};
 use arrow_data::ArrayData;
-use arrow_schema::DataType;
+use arrow_schema::{DataType, UnionMode};
 
 use super::codes::Codes;
 use super::repeat::{RowMap, child};
@@ -43,7 +43,8 @@ pub(super) fn with_one_dictionary(
     let mut pieces = fallible::with_room(rows.len())?;
     for (array, rows) in rows {
         let data = arrays.get(*array).ok_or_else(|| Error::internal("rows of no array"))?;
-        pieces.push(RowsOfArray { array: *array, data: data.slice(rows.start, rows.len()) });
+        let data = with_own_fields(data.slice(rows.start, rows.len()))?;
+        pieces.push(RowsOfArray { array: *array, data });
     }
     let names: &[_] = if let DataType::Struct(columns) = first.data_type() { columns } else { &[] };
     let name = |column: usize| names.get(column).map_or("", |field| field.name());
@@ -78,7 +79,7 @@ fn unified<'n>(pieces: Vec<RowsOfArray>, join: Join<'_>, name: &dyn Fn(usize) ->
         DataType::FixedSizeList(_, size) => {
             let size = usize::try_from(*size).map_err(|_| Error::invalid("a list of negative size"))?;
             each(pieces, |lists| {
-                let items = child(lists, size)?;
+                let items = with_own_fields(child(lists, size)?)?;
                 // SAFETY: as many lists, over their own items from the first one on.
                 Ok(unsafe { lists.clone().into_builder().offset(0).child_data(vec![items]).build_unchecked() })
             })?
@@ -120,7 +121,7 @@ fn with_own_items<T: ArrowNativeType>(lists: &ArrayData) -> Result<ArrayData> {
     let first = offsets.first().map_or(0, |first| first.as_usize());
     let span = first..offsets.last().map_or(0, |last| last.as_usize());
     let items = lists.child_data().first().filter(|items| span.start <= span.end && span.end <= items.len());
-    let items = items.ok_or_else(broken)?.slice(span.start, span.len());
+    let items = with_own_fields(items.ok_or_else(broken)?.slice(span.start, span.len()))?;
     let mut own = fallible::with_room(lists.len().saturating_add(1))?;
     for offset in offsets {
         own.push(offset.as_usize().checked_sub(first).and_then(T::from_usize).ok_or_else(broken)?);
@@ -131,6 +132,29 @@ fn with_own_items<T: ArrowNativeType>(lists: &ArrayData) -> Result<ArrayData> {
     let lists = lists.clone().into_builder().offset(0).buffers(vec![Buffer::from_vec(own)]).child_data(vec![items]);
     // SAFETY: the offsets of as many lists, each less the first one, over the items from there on.
     Ok(unsafe { lists.build_unchecked() })
+}
+
+/// The array with sparse unions over the slots that they have alone: arrow-rs joins the fields of a union from their first slot on, even
+/// if the union begins at another one.
+fn with_own_fields(data: ArrayData) -> Result<ArrayData> {
+    let (first, count) = (data.offset(), data.len());
+    match data.data_type() {
+        DataType::Struct(_) => {
+            let children = fallible::collected(data.child_data().iter().map(|column| with_own_fields(column.clone())))?;
+            // SAFETY: the same columns, with the same values.
+            Ok(unsafe { data.into_builder().child_data(children).build_unchecked() })
+        }
+        DataType::Union(_, UnionMode::Sparse) if first > 0 => {
+            let ids = data.buffers().first().filter(|ids| first.saturating_add(count) <= ids.len());
+            let ids = ids.ok_or_else(|| Error::invalid("a union with fewer types than slots"))?;
+            let ids = ids.slice_with_length(first, count);
+            let fields = data.child_data().iter().map(|field| with_own_fields(field.slice(first, count)));
+            let union = data.clone().into_builder().offset(0).buffers(vec![ids]);
+            // SAFETY: the type of each slot, and the same slots of each field.
+            Ok(unsafe { union.child_data(fallible::collected(fields)?).build_unchecked() })
+        }
+        _ => Ok(data),
+    }
 }
 
 /// The values that pieces have, in the order of their first rows.

@@ -155,6 +155,37 @@ class TestArrow:
         with pytest.raises(ad.UnsupportedTypeError, match=r'column "c".* 180 values together.* wider dictionary codes'):
             ad.to_tensors(pa.table({"c": many}), columns={"a": ad.arrow("c")})
 
+    def test_unions_beside_different_dictionaries_are_those_of_their_rows(self):
+        """Slices of chunks are joined there, and a sparse union may begin anywhere in its fields."""
+        ids = pa.array([row % 2 for row in range(40)], pa.int8())
+        union = pa.UnionArray.from_sparse(ids, [pa.array(range(40)), pa.array([f"w{row}" for row in range(40)])])
+        beside = pa.StructArray.from_arrays([union, pa.array(range(40))], ["u", "n"])
+        codes = pa.array(["a", "b", "c", "d"] * 10)
+        batches = [
+            pa.record_batch(
+                {
+                    "u": union[start : start + 20],
+                    "s": beside[start : start + 20],
+                    "c": codes[start : start + 20].dictionary_encode(),
+                    # Items of both chunks: each has a dictionary of its own.
+                    "l": pa.FixedSizeListArray.from_arrays(
+                        pa.StructArray.from_arrays(
+                            [union[start : start + 20], codes[start : start + 20].dictionary_encode()], ["u", "c"]
+                        ),
+                        1,
+                    ),
+                }
+            )
+            for start in (0, 20)
+        ]
+        wanted = [row for batch in batches for row in batch.to_pylist()]
+        columns = {"a": ad.arrow("u", "s", "c", "l")}
+        found = pa.record_batch(ad.to_tensors([batch[3:] for batch in batches], columns=columns)["a"])
+        assert found.to_pylist() == wanted[3:20] + wanted[23:]
+        loader = ad.Loader(batches, batch_size=9, columns={**columns, "row": "s.n"}, shuffle_buffer=25, seed=1)
+        for batch in loader:
+            assert pa.record_batch(batch["a"]).to_pylist() == [wanted[row] for row in numpy_of(batch["row"])]
+
     def test_a_copy_that_is_asked_for_is_made(self):
         batch = TABLE.combine_chunks().to_batches()[0]
         found = pa.record_batch(ad.to_tensors(batch, columns={"a": ad.arrow("words")}, copy=True)["a"])
