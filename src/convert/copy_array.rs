@@ -7,7 +7,8 @@ use arrow_buffer::{ArrowNativeType, Buffer, NullBuffer};
 use arrow_data::{ArrayData, ArrayDataBuilder};
 use arrow_schema::{DataType, UnionMode};
 
-use super::repeat::{child, copied, copied_bits, copied_bytes, slots};
+use super::own_slots::with_own_runs;
+use super::repeat::{child, copied, copied_bits, copied_bytes};
 use crate::alloc::fallible;
 use crate::arrow::DeviceArray;
 use crate::copy_log::{self, Copied};
@@ -180,24 +181,9 @@ fn copy_span(data: &ArrayData, span: Range<usize>) -> Result<ArrayData> {
 
 /// The runs of the array's rows, and no others.
 fn copy_runs<T: ArrowNativeType>(data: &ArrayData, copy: ArrayDataBuilder) -> Result<ArrayDataBuilder> {
-    let broken = || Error::invalid("runs without ends or values");
-    let [ends, values] = data.child_data() else { return Err(broken()) };
-    let (runs, last) = (slots::<T>(ends), data.offset().saturating_add(data.len()));
-    let from = runs.partition_point(|end| end.as_usize() <= data.offset());
-    let to = runs.partition_point(|end| end.as_usize() < last).saturating_add(1).min(runs.len());
-    let own = if data.is_empty() { 0..0 } else { from..to };
-    let own_ends = runs.get(own.clone()).ok_or_else(broken)?.iter().map(|end| {
-        let end = end.as_usize().min(last) - data.offset();
-        T::from_usize(end).ok_or_else(broken)
-    });
-    let own_ends = Buffer::from_vec(fallible::collected(own_ends)?);
-    let own_ends = ArrayData::builder(ends.data_type().clone()).len(own.len()).add_buffer(own_ends);
-    // SAFETY: so many ends, which ascend as those of the source do, up to the number of rows.
-    let own_ends = unsafe { own_ends.build_unchecked() };
-    if own.end > values.len() {
-        return Err(broken());
-    }
-    Ok(copy.add_child_data(own_ends).add_child_data(copy_data(&values.slice(own.start, own.len()))?))
+    let own = with_own_runs::<T>(data)?;
+    let [ends, values] = own.child_data() else { return Err(Error::invalid("runs without ends or values")) };
+    Ok(copy.add_child_data(ends.clone()).add_child_data(copy_data(values)?))
 }
 
 #[cfg(test)]
@@ -214,6 +200,7 @@ mod tests {
     use arrow_buffer::{OffsetBuffer, ScalarBuffer};
     use arrow_schema::{Field, Fields, UnionFields};
 
+    use super::super::repeat::slots;
     use super::*;
 
     fn arrays() -> Vec<ArrayRef> {

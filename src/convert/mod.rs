@@ -32,6 +32,7 @@ mod matrix;
 mod misfit;
 mod one_dictionary;
 mod output;
+mod own_slots;
 mod pack;
 mod pad;
 mod range_bytes;

@@ -9,7 +9,10 @@ use arrow_data::ArrayData;
 use arrow_schema::{DataType, UnionMode};
 
 use super::codes::Codes;
-use super::repeat::{RowMap, child};
+use super::own_slots::{
+    Join, with_fixed_items, with_own_fields, with_own_items, with_own_runs, with_shown_items, with_used_slots,
+};
+use super::repeat::RowMap;
 use crate::alloc::fallible;
 use crate::categories::{Key, Slots, Visit, visit};
 use crate::error::{Error, Result};
@@ -21,9 +24,6 @@ pub(super) struct RowsOfArray {
     /// The rows alone.
     pub(super) data: ArrayData,
 }
-
-/// Makes one array of slots of arrays.
-type Join<'a> = &'a dyn Fn(&[(&ArrayData, Range<usize>)]) -> Result<Option<ArrayData>>;
 
 /// Returns these rows of each array, by its index, with one dictionary in place of those that differ; `None` if none do. `join` makes the
 /// values of that dictionary.
@@ -51,7 +51,7 @@ pub(super) fn with_one_dictionary(
     unified(pieces, join, &name).map(Some)
 }
 
-/// Whether two arrays of one type have dictionaries that are not one: as themselves, in structs or in lists.
+/// Whether two arrays of one type have dictionaries that are not one: as themselves, or in arrays of any other type.
 fn differ(one: &ArrayData, other: &ArrayData) -> bool {
     let mut children = one.child_data().iter().zip(other.child_data());
     match one.data_type() {
@@ -60,6 +60,10 @@ fn differ(one: &ArrayData, other: &ArrayData) -> bool {
         | DataType::List(_)
         | DataType::LargeList(_)
         | DataType::Map(_, _)
+        | DataType::ListView(_)
+        | DataType::LargeListView(_)
+        | DataType::Union(_, _)
+        | DataType::RunEndEncoded(_, _)
         | DataType::FixedSizeList(_, _) => children.any(|(child, other)| differ(child, other)),
         _ => false,
     }
@@ -76,15 +80,19 @@ fn unified<'n>(pieces: Vec<RowsOfArray>, join: Join<'_>, name: &dyn Fn(usize) ->
         DataType::Dictionary(code, _) => return recoded(pieces, code, join),
         DataType::List(_) | DataType::Map(_, _) => each(pieces, with_own_items::<i32>)?,
         DataType::LargeList(_) => each(pieces, with_own_items::<i64>)?,
+        DataType::ListView(_) => each(pieces, |lists| with_shown_items::<i32>(lists, join))?,
+        DataType::LargeListView(_) => each(pieces, |lists| with_shown_items::<i64>(lists, join))?,
         DataType::FixedSizeList(_, size) => {
             let size = usize::try_from(*size).map_err(|_| Error::invalid("a list of negative size"))?;
-            each(pieces, |lists| {
-                let items = with_own_fields(child(lists, size)?)?;
-                // SAFETY: as many lists, over their own items from the first one on.
-                Ok(unsafe { lists.clone().into_builder().offset(0).child_data(vec![items]).build_unchecked() })
-            })?
+            each(pieces, |lists| with_fixed_items(lists, size))?
         }
-        // The rows of a struct are sliced with it.
+        DataType::Union(fields, UnionMode::Dense) => each(pieces, |union| with_used_slots(union, fields, join))?,
+        DataType::RunEndEncoded(ends, _) => match ends.data_type() {
+            DataType::Int16 => each(pieces, with_own_runs::<i16>)?,
+            DataType::Int32 => each(pieces, with_own_runs::<i32>)?,
+            _ => each(pieces, with_own_runs::<i64>)?,
+        },
+        // The rows of structs and sparse unions are sliced with them.
         _ => pieces,
     };
     let count = pieces.first().map_or(0, |piece| piece.data.child_data().len());
@@ -110,51 +118,6 @@ fn each(pieces: Vec<RowsOfArray>, change: impl Fn(&ArrayData) -> Result<ArrayDat
     fallible::collected(
         pieces.into_iter().map(|RowsOfArray { array, data }| Ok(RowsOfArray { array, data: change(&data)? })),
     )
-}
-
-/// The lists over the items that they have alone.
-fn with_own_items<T: ArrowNativeType>(lists: &ArrayData) -> Result<ArrayData> {
-    let broken = || Error::invalid("the offsets of a list lead out of its items");
-    let stored: &[T] = lists.buffers().first().map_or(&[], |offsets| offsets.typed_data());
-    let end = lists.offset().saturating_add(lists.len()).saturating_add(1);
-    let offsets = stored.get(lists.offset()..end).unwrap_or(&[]);
-    let first = offsets.first().map_or(0, |first| first.as_usize());
-    let span = first..offsets.last().map_or(0, |last| last.as_usize());
-    let items = lists.child_data().first().filter(|items| span.start <= span.end && span.end <= items.len());
-    let items = with_own_fields(items.ok_or_else(broken)?.slice(span.start, span.len()))?;
-    let mut own = fallible::with_room(lists.len().saturating_add(1))?;
-    for offset in offsets {
-        own.push(offset.as_usize().checked_sub(first).and_then(T::from_usize).ok_or_else(broken)?);
-    }
-    if own.is_empty() {
-        own.push(T::usize_as(0));
-    }
-    let lists = lists.clone().into_builder().offset(0).buffers(vec![Buffer::from_vec(own)]).child_data(vec![items]);
-    // SAFETY: the offsets of as many lists, each less the first one, over the items from there on.
-    Ok(unsafe { lists.build_unchecked() })
-}
-
-/// The array with sparse unions over the slots that they have alone: arrow-rs joins the fields of a union from their first slot on, even
-/// if the union begins at another one.
-fn with_own_fields(data: ArrayData) -> Result<ArrayData> {
-    let (first, count) = (data.offset(), data.len());
-    match data.data_type() {
-        DataType::Struct(_) => {
-            let children = fallible::collected(data.child_data().iter().map(|column| with_own_fields(column.clone())))?;
-            // SAFETY: the same columns, with the same values.
-            Ok(unsafe { data.into_builder().child_data(children).build_unchecked() })
-        }
-        DataType::Union(_, UnionMode::Sparse) if first > 0 => {
-            let ids = data.buffers().first().filter(|ids| first.saturating_add(count) <= ids.len());
-            let ids = ids.ok_or_else(|| Error::invalid("a union with fewer types than slots"))?;
-            let ids = ids.slice_with_length(first, count);
-            let fields = data.child_data().iter().map(|field| with_own_fields(field.slice(first, count)));
-            let union = data.clone().into_builder().offset(0).buffers(vec![ids]);
-            // SAFETY: the type of each slot, and the same slots of each field.
-            Ok(unsafe { union.child_data(fallible::collected(fields)?).build_unchecked() })
-        }
-        _ => Ok(data),
-    }
 }
 
 /// The values that pieces have, in the order of their first rows.

@@ -155,6 +155,40 @@ class TestArrow:
         with pytest.raises(ad.UnsupportedTypeError, match=r'column "c".* 180 values together.* wider dictionary codes'):
             ad.to_tensors(pa.table({"c": many}), columns={"a": ad.arrow("c")})
 
+    @pytest.mark.parametrize("kind", ["list views", "large list views", "dense union", "sparse union", "runs", "maps"])
+    def test_chunks_of_different_dictionaries_below_have_one(self, kind: str):
+        """Codes of 8 bits count the values that the rows have, but not those of all dictionaries in turn."""
+
+        def chunk(first: int) -> pa.Array:
+            codes = pa.array([None if row == 4 else 59 - row for row in range(20)], pa.int8())
+            codes = pa.DictionaryArray.from_arrays(codes, [f"word {first + word}" for word in range(60)])
+            numbers = pa.array(range(20))
+            if kind == "list views":
+                starts = pa.array([18, 3, 0, 9], pa.int32())
+                return pa.ListViewArray.from_arrays(starts, pa.array([2, 4, 9, 0], pa.int32()), codes)
+            if kind == "large list views":
+                starts, mask = pa.array([1, 3, 0, 9]), pa.array([False, True, False, False])
+                return pa.LargeListViewArray.from_arrays(starts, pa.array([2, 4, 9, 11]), codes, mask=mask)
+            if kind == "dense union":
+                places = pa.array([19, 3, 4, 4, 0, 1], pa.int32())
+                return pa.UnionArray.from_dense(pa.array([0, 1, 0, 1, 0, 0], pa.int8()), places, [codes, numbers])
+            if kind == "sparse union":
+                return pa.UnionArray.from_sparse(pa.array([row % 2 for row in range(20)], pa.int8()), [codes, numbers])
+            if kind == "runs":
+                return pa.RunEndEncodedArray.from_arrays(pa.array(range(3, 63, 3), pa.int32()), codes)
+            return pa.MapArray.from_arrays(pa.array([0, 3, 3, 20], pa.int32()), numbers, codes)
+
+        column = pa.chunked_array([chunk(first)[start:] for first, start in ((0, 1), (60, 2), (120, 0))])
+        table, columns = pa.table({"c": column}), {"a": ad.arrow("c")}
+        found = pa.record_batch(ad.to_tensors(table, columns=columns)["a"])["c"]
+        found.validate(full=True)
+        assert (found.type, found.to_pylist()) == (column.type, column.to_pylist())
+        table = table.append_column("row", pa.array(range(len(column))))
+        loader = ad.Loader(table, batch_size=len(column), columns={**columns, "row": "row"}, shuffle_buffer=99, seed=1)
+        for batch in loader:
+            found = pa.record_batch(batch["a"])["c"]
+            assert found.to_pylist() == [column[int(row)].as_py() for row in numpy_of(batch["row"])]
+
     def test_unions_beside_different_dictionaries_are_those_of_their_rows(self):
         """Slices of chunks are joined there, and a sparse union may begin anywhere in its fields."""
         ids = pa.array([row % 2 for row in range(40)], pa.int8())
