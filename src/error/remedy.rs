@@ -304,6 +304,7 @@ remedies! {
         "pass dtype=\"float64\" for the values, or decimal=\"unscaled\" with dtype=\"int64\" for the stored integers",
     }
     LeaveOutOfUnit { "leave the column out of Conversion::unit", "leave the column out of unit=" }
+    LengthOfOthers { "set Conversion::length for the other columns alone", "pass a dict of the other columns as length=" }
     LeaveOutOfLength { "leave the column out of Conversion::length", "leave the column out of length=" }
     NoLengthOrBools { "set no Conversion::length, or ask for the validity as bools", "leave out length=, or bits=" }
     NoLength { "set no Conversion::length", "leave length= out" }

@@ -3,7 +3,7 @@
 use arrow_schema::{DataType, Field, FieldRef};
 
 use super::Options;
-use crate::error::{Error, Remedy, Result};
+use crate::error::{Counted, Error, Remedy, Result};
 
 /// Returns the items of lists of any length; `None` for other types.
 pub(crate) fn item_of_lists(data_type: &DataType) -> Option<&FieldRef> {
@@ -69,8 +69,10 @@ pub(super) fn check_length(data_type: &DataType, options: &Options) -> Result<()
         // Below lists of a fixed size it is the length of the lists.
         DataType::FixedSizeList(..) if is_list_below(rows) && !length.by_name => Ok(()),
         DataType::FixedSizeList(_, size) if usize::try_from(*size) != Ok(length.value) => {
-            let reason = format!("its lists have {size} elements, and not the {} of the length", length.value);
-            Err(Error::argument(reason).remedy_is(Remedy::LeaveOutOfLength))
+            let count = Counted(usize::try_from(*size).unwrap_or_default(), "element");
+            let reason = format!("its lists have {count}, and not the {} of the length", length.value);
+            let remedy = if length.by_name { Remedy::LeaveOutOfLength } else { Remedy::LengthOfOthers };
+            Err(Error::argument(reason).remedy_is(remedy))
         }
         DataType::FixedSizeList(..) => Ok(()),
         _ if is_list || !length.by_name => Ok(()),

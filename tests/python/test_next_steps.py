@@ -69,6 +69,14 @@ class TestLists:
         with pytest.raises(ad.UnsupportedTypeError, match=r"to_tensor$"):
             ad.to_ragged(table.select(["n"]))
 
+    def test_a_length_for_all_beside_lists_of_a_fixed_one(self):
+        table = pa.table({"one": pa.array([[1]], pa.list_(pa.int8(), 1)), "two": [[1, 2]]})
+        for length, remedy in ((2, "a dict of the other columns as length="), ({"one": 2}, "out of length=")):
+            with pytest.raises(ad.ConversionError, match="its lists have 1 element, and not the 2") as caught:
+                ad.to_tensors(table, length=length)
+            assert remedy in caught.value.remedy
+        assert ad.to_tensors(table, length={"two": 2})["two"].shape == (1, 2)
+
     @pytest.mark.parametrize("made", [ad.group, ad.padded])
     def test_kept_nulls_of_a_batch(self, made):
         table = pa.table({"group": [1, None], "padded": [[1], None]})
