@@ -43,7 +43,10 @@ impl Inline {
         let mut stage = self.lock();
         let mut producer = match std::mem::replace(&mut *stage, Stage::Making) {
             Stage::Ready(producer) => producer,
-            Stage::Making => return Err(Error::argument("a batch of this loader is being made already")),
+            Stage::Making => {
+                let error = Error::argument("a batch of this loader is being made already");
+                return Err(error.remedy_is("ask in one thread at a time, or prefetch batches to ask in several"));
+            }
             Stage::Ended => {
                 *stage = Stage::Ended;
                 return Ok(Next::End);

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import itertools
 import re
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -85,6 +87,33 @@ class TestLists:
             ad.Loader(table, batch_size=2, columns={"x": made(name, nulls="keep")})
         batch = batch_of(table, columns={"x": made(name, nulls="keep", validity="name")})
         assert np.from_dlpack(batch["name"]).ravel().tolist() == [True, False]
+
+
+@pytest.mark.parametrize("prefetch", [0, 1])
+def test_threads_that_share_an_iterator_prefetch(prefetch: int):
+    asked, goes_on = threading.Event(), threading.Event()
+
+    def source():
+        yield pa.table({"x": [1]})
+        asked.set()
+        assert goes_on.wait(30)
+        yield pa.table({"x": [2]})
+
+    batches = iter(ad.Loader(source, batch_size=1, prefetch=prefetch))
+    next(batches)
+    found: list[Any] = []
+    ask = threading.Thread(target=lambda: found.extend(itertools.islice(batches, 1)))
+    ask.start()
+    assert asked.wait(30)
+    if prefetch == 0:
+        with pytest.raises(ad.ConversionError, match=r"being made already; .*prefetch batches to ask in several"):
+            next(batches)
+    else:
+        threading.Timer(0.1, goes_on.set).start()
+        found += list(batches)
+    goes_on.set()
+    ask.join()
+    assert [np.from_dlpack(batch).tolist() for batch in found] == [[[2]]]
 
 
 class TestCategories:
