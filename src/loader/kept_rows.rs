@@ -194,7 +194,9 @@ impl VariedGroups {
         self.groups.iter().enumerate().try_fold(hash, |hash, (number, group)| {
             let part = row.array.part(number)?;
             let folded = match group.group.form() {
-                GroupForm::Arrow => part.columns().and_then(|columns| fold_texts(hash, columns, row.row)),
+                GroupForm::Arrow => {
+                    part.columns().and_then(|columns| fold_texts(hash, columns, part.data()?.nulls(), row.row))
+                }
                 _ => fold_part(hash, group, &part.array.clipped(&(row.row..row.row.saturating_add(1)))),
             };
             match folded {

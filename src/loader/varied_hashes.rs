@@ -1,6 +1,7 @@
 //! Hashes of rows that differ in length or are passed through: docs/loader.md defines them.
 
 use arrow_array::{Array, ArrayRef, downcast_dictionary_array, downcast_run_array};
+use arrow_buffer::NullBuffer;
 use arrow_schema::DataType;
 
 use super::row_hashes::{fold, fold_bytes};
@@ -86,16 +87,17 @@ fn fold_ragged(hash: u64, ragged: &Ragged, rows: &[usize]) -> Result<u64> {
 }
 
 /// Returns a hash that goes on with a row of these columns, which have ticks in place of times: of each a 0 for a null, or a 1 and the
-/// text of the value.
+/// text of the value. A null row is null in each column: `nulls` are those of the rows.
 ///
 /// # Errors
 /// If there is no such row, arrow-cast writes no values of a column's type, or an allocation fails.
-pub(super) fn fold_texts(hash: u64, columns: &[ArrayRef], row: usize) -> Result<u64> {
+pub(super) fn fold_texts(hash: u64, columns: &[ArrayRef], nulls: Option<&NullBuffer>, row: usize) -> Result<u64> {
+    let is_null_row = nulls.is_some_and(|nulls| row < nulls.len() && nulls.is_null(row));
     columns.iter().try_fold(hash, |hash, column| {
         if row >= column.len() {
             return Err(lost());
         }
-        catch_panic(|| match is_null(column.as_ref(), row) {
+        catch_panic(|| match is_null_row || is_null(column.as_ref(), row) {
             true => Ok(fold(hash, 0)),
             false => fold_text(fold(hash, 1), &texts(column.as_ref())?, row),
         })

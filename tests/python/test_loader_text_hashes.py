@@ -53,7 +53,7 @@ COLUMNS: dict[str, tuple[pa.Array, list[str]]] = {
 }
 
 
-def resumed(table: pa.Table, changed: pa.Table, columns: dict[str, Any], batches: int = 3, **options: Any) -> ad.Loader:
+def resumed(table: Any, changed: Any, columns: dict[str, Any], batches: int = 3, **options: Any) -> ad.Loader:
     """A loader of the changed table with the state of a loader of the table."""
     loader = ad.Loader(table, batch_size=20, columns=columns, **options)
     list(itertools.islice(loader, batches))
@@ -92,6 +92,23 @@ def test_a_null_is_hashed_as_one_wherever_the_encoding_has_it(made: str):
 def test_a_null_may_move_from_the_codes_to_the_dictionary(made: str):
     one, other = (pa.table({"t": nulls_of(name)}) for name in ("null codes", made))
     assert len(list(resumed(one, other, {"t": ad.arrow("t")}))) == 12
+
+
+def test_a_null_row_is_null_in_each_column():
+    """Whatever the columns have there."""
+    null = pa.array([False, True, False] * 100)
+    hidden, other, shown = (
+        pa.StructArray.from_arrays([pa.array(["a", text, ""] * 100)], ["t"], mask=mask)
+        for text, mask in (("x", null), ("y", null), ("x", None))
+    )
+    columns = {"t": ad.arrow("t")}
+    loader = ad.Loader(hidden, batch_size=20, columns=columns)
+    list(loader)
+    text = {0: fold_bytes(fold(0, 1), b"a"), 1: fold(0, 0), 2: fold_bytes(fold(0, 1), b"")}
+    assert loader.fingerprint()["hashes"] == hashes(300, lambda row: text[row % 3])
+    assert len(list(resumed(hidden, other, columns))) == 12
+    with pytest.raises(ad.ConversionError, match="rows have changed"):
+        next(iter(resumed(hidden, shown, columns)))
 
 
 class TestTicks:
