@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::place::Place;
 use super::read_log::Digest;
-use crate::error::{Error, Remedy, Result};
+use crate::error::{Counted, Error, Remedy, Result};
 
 /// The version of the state's format.
 pub(crate) const STATE_VERSION: u64 = 2;
@@ -150,6 +150,15 @@ impl SourceState {
             (self.shards.as_deref().unwrap_or_default(), present.shards.as_deref().unwrap_or_default());
         differs("the number of shards", &shards.len(), &found.len())?;
         for (number, (rows, found)) in shards.iter().zip(found).enumerate() {
+            let remedy = "give the shards the numbers of rows that they had when the state was taken, or none";
+            let told = |rows: &Option<usize>| match rows {
+                Some(rows) => Counted(*rows, "row").to_string(),
+                None => "an unknown number of rows".to_owned(),
+            };
+            if rows.is_some() != found.is_some() {
+                let reason = format!("the state has {} of shard {number}, and the loader {}", told(rows), told(found));
+                return Err(Error::argument(reason).remedy_is(remedy));
+            }
             differs(&format!("the rows of shard {number}"), rows, found)?;
         }
         Ok(())

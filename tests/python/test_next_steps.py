@@ -89,6 +89,27 @@ class TestLists:
         assert np.from_dlpack(batch["name"]).ravel().tolist() == [True, False]
 
 
+@pytest.mark.parametrize(
+    ("of_state", "of_loader", "named"),
+    [
+        (3, None, "the state has 3 rows of shard 0, and the loader an unknown number of rows"),
+        (None, 1, "the state has an unknown number of rows of shard 0, and the loader 1 row;"),
+    ],
+)
+def test_a_state_of_shards_that_told_their_rows(of_state: int | None, of_loader: int | None, named: str):
+    def loader(rows: int | None) -> ad.Loader:
+        return ad.Loader(sources=[(lambda: pa.table({"x": [1, 2, 3]}), rows)], batch_size=1)
+
+    taken = loader(of_state)
+    next(iter(taken))
+    with pytest.raises(ad.ConversionError, match=named) as caught:
+        loader(of_loader).load_state_dict(taken.state_dict())
+    assert caught.value.remedy == "give the shards the numbers of rows that they had when the state was taken, or none"
+    other = loader(of_state)
+    other.load_state_dict(taken.state_dict())
+    assert [np.from_dlpack(batch).item() for batch in other] == [2, 3]
+
+
 @pytest.mark.parametrize("prefetch", [0, 1])
 def test_threads_that_share_an_iterator_prefetch(prefetch: int):
     asked, goes_on = threading.Event(), threading.Event()
