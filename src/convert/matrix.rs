@@ -38,13 +38,13 @@ pub(crate) fn view_matrix(spec: &MatrixSpec, columns: &MatrixColumns<'_>, stride
     unsafe { Tensor::from_parts(parts) }
 }
 
-/// Returns a matrix without rows, on the device of a chunk.
+/// Returns a matrix without elements, of so many rows if it has no columns, on the device of a chunk.
 ///
 /// # Errors
-/// If the number of columns exceeds 64 bits.
-pub(crate) fn empty_matrix(spec: &MatrixSpec, chunk: &DeviceArray) -> Result<Tensor> {
+/// If the number of rows or columns exceeds 64 bits.
+pub(crate) fn empty_matrix(spec: &MatrixSpec, rows: usize, chunk: &DeviceArray) -> Result<Tensor> {
     let columns = signed(spec.width())?;
-    let rows = if columns == 0 { signed(chunk.len())? } else { 0 };
+    let rows = if columns == 0 { signed(rows)? } else { 0 };
     let layout = (smallvec![rows, columns], smallvec![columns, 1]);
     let parts = TensorParts::of_array(chunk, std::ptr::null(), spec.dtype(), layout);
     // SAFETY: an extent is 0, so shape and strides reach no element.

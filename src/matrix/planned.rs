@@ -214,7 +214,7 @@ impl<'a> PlannedMatrix<'a> {
             && self.view.is_none()
         {
             // Nothing is allocated on a device for no elements.
-            return empty_matrix(self.spec, first.array());
+            return empty_matrix(self.spec, self.plan.rows, first.array());
         }
         shared.with_backend(self.readiness, |backend| {
             if let Some((number, stride)) = self.view

@@ -6,7 +6,7 @@ import arrow_dlpack as ad
 import numpy as np
 import pyarrow as pa
 import pytest
-from device_arrow import CUDA, DeviceArray
+from device_arrow import CUDA, CUDA_HOST, DeviceArray, DeviceStream
 
 ROWS, WIDTH = 130, 5
 NUMBER = np.arange(ROWS)
@@ -39,3 +39,12 @@ def test_a_loader_reads_them_of_a_device_and_batches_go_to_one() -> None:
         loader = ad.Loader(source, batch_size=32, columns={"x": ["a", "emb"]}, prefetch=0, device=device)
         made = np.concatenate([np.array(rows["x"].to_device("cpu")) for rows in loader])
         assert np.array_equal(made, EXPECTED)
+
+
+@pytest.mark.parametrize("kind", [CUDA, CUDA_HOST])
+def test_a_matrix_without_columns_has_the_rows_of_all_chunks(kind: int) -> None:
+    def stream() -> ad.ArrayStream:
+        return ad.from_arrow(DeviceStream([DeviceArray(BATCH[:rows], kind) for rows in (3, 0, 2)], kind).give())
+
+    assert ad.to_tensor(stream(), columns=[], dtype="int8").shape == (5, 0)
+    assert ad.to_tensors(stream(), columns={"x": []}, dtype="int8")["x"].shape == (5, 0)
