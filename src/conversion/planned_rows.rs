@@ -10,7 +10,7 @@ use crate::alloc::fallible;
 use crate::arrow::DeviceArray;
 use crate::convert::{bytes_of_rows, join_data};
 use crate::error::Result;
-use crate::plan::{Action, Plan};
+use crate::plan::{Action, Placement, Plan};
 use crate::ragged::{Part, PlannedPadded, PlannedRagged, parts_of};
 use crate::spec::CopyMode;
 
@@ -102,10 +102,10 @@ impl fmt::Debug for PlannedBatch {
 }
 
 impl PlannedBatch {
-    /// Plans arrays of this field.
+    /// Plans arrays of this field. [`PlannedRows::refuse`] refuses to join those of a device.
     ///
     /// # Errors
-    /// When several are on a device, or break the Arrow format.
+    /// When an array breaks the Arrow format.
     pub(super) fn new(field: &FieldRef, chunks: &[DeviceArray], copy: CopyMode) -> Result<Self> {
         let rows = DeviceArray::rows_of(chunks);
         let mut filled = chunks.iter().filter(|chunk| !chunk.is_empty());
@@ -113,8 +113,12 @@ impl PlannedBatch {
             (first, None) if copy != CopyMode::Always => first.or(chunks.first()),
             _ => None,
         };
+        let device = DeviceArray::device_of(chunks);
+        let placement = if device.is_cpu() { Placement::Host } else { Placement::Views(device) };
         let (bytes, batch) = match only {
             Some(only) => (None, BatchChunks::Only(only.clone())),
+            // Arrow tells no sizes of buffers, and nothing reads the offsets of what is not copied.
+            None if !device.is_cpu() => (Some(0), BatchChunks::Joined(Vec::new())),
             None => {
                 let read = |chunk: &DeviceArray| chunk.to_arrow_unlogged().map(|array| array.to_data());
                 let read = fallible::collected(chunks.iter().map(read))?;
@@ -122,6 +126,7 @@ impl PlannedBatch {
             }
         };
         let plan = Plan::of_bytes(rows, bytes.filter(|_| !chunks.is_empty()), Action::JoinRows);
+        let plan = Plan { placement, ..plan };
         Ok(Self { field: field.clone(), copy, plan, batch })
     }
 

@@ -5,7 +5,7 @@ use arrow_schema::FieldRef;
 use super::{Report, ReportRow};
 use crate::device::Device;
 use crate::error::Result;
-use crate::plan::{Action, Plan};
+use crate::plan::{Action, Plan, needs_copy};
 use crate::ragged::Part;
 use crate::spec::{CopyMode, PossibleStep};
 
@@ -63,7 +63,10 @@ pub(crate) fn explain_batch(
     row.shape = vec![plan.and_then(|plan| i64::try_from(plan.rows).ok())];
     row.fill(|row| match plan {
         Some(plan) => plan.refuse_steps(copy).map(|()| row.take(plan)),
+        // Nothing on a device joins them.
+        None if !device.is_cpu() && copy == CopyMode::Always => Err(needs_copy(device, &Action::JoinRows.to_string())),
         None => {
+            let copy = if device.is_cpu() { copy } else { CopyMode::Never };
             let only_if = (copy != CopyMode::Always).then_some("rows are in several chunks");
             row.set_possible(&[PossibleStep { text: Action::JoinRows.to_string(), only_if }], copy)
         }
