@@ -7,7 +7,8 @@ use super::planned::decode_chunks;
 use crate::arrow::DeviceArray;
 use crate::column::{ColumnRef, DecodedColumn, SharedReads, decode_column, read_chunks, readiness_of};
 use crate::convert::{ColumnChunk, ColumnTask, MatrixColumns, MatrixTask, what};
-use crate::error::{Counted, Remedy, Result};
+use crate::device::Device;
+use crate::error::{Counted, Error, Remedy, Result};
 use crate::kernels::validity_placement;
 use crate::plan::{Action, MatrixData, Placement, Plan, needs_copy};
 use crate::spec::{CopyMode, MatrixOptions, MatrixSpec, Options, Spec};
@@ -120,13 +121,19 @@ fn plan_column(spec: &Spec, columns: &[ColumnRef<'_>], copy: CopyMode) -> Result
             for column in columns {
                 placement = validity_placement(spec, &column.leaf(spec)?, readiness);
                 if let Placement::Views(device) = placement {
-                    return Err(needs_copy(device, &Action::Unpack.to_string()).remedy_is(Remedy::Bitmap));
+                    return Err(refuse_unpacking(spec, device));
                 }
             }
         }
         Plan::validity(spec, rows, placement, copy)
     };
     plan().map_err(|error| error.in_column(spec.field().name()))
+}
+
+/// Refuses the validity of a column that nothing on the device makes.
+fn refuse_unpacking(spec: &Spec, device: Device) -> Error {
+    let error = needs_copy(device, &Action::Unpack.to_string());
+    if spec.has_bitmap() { error.remedy_is(Remedy::Bitmap) } else { error }
 }
 
 fn plan_matrix<'a>(

@@ -346,6 +346,12 @@ impl Spec {
         self.dictionary_values().is_some()
     }
 
+    /// Returns whether a bitmap tells which elements of a row are null: not of runs, nor of what is null by its type.
+    #[must_use]
+    pub(crate) fn has_bitmap(&self) -> bool {
+        self.decoded.is_none() && *value::innermost(self.field.data_type()) != DataType::Null
+    }
+
     /// Returns the field that a tensor of this spec keeps: only if its elements are still what the field says. Filled
     /// codes are no codes of the dictionary any more.
     #[must_use]

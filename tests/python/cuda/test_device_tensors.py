@@ -248,6 +248,20 @@ def test_bitmaps_of_types_without_one_and_of_two_levels_are_refused() -> None:
         ad.validity(batch["a"], bits=True)
 
 
+def test_what_has_no_bitmap_names_the_way_to_the_host() -> None:
+    """`validity(bits=True)` would send the caller back."""
+    import numpy as np
+
+    runs = pa.RunEndEncodedArray.from_arrays(pa.array([1, 3], pa.int32()), pa.array([1, None]))
+    rows = pa.FixedSizeListArray.from_arrays(runs, 1)
+    for data, expected in ((runs, [True, False, False]), (rows, [[True], [False], [False]]), (pa.nulls(1), [False])):
+        array = ad.from_arrow(DeviceArray(data).give())
+        with pytest.raises(ad.ConversionError, match="a copy on cuda:0 is needed") as caught:
+            ad.validity(array)
+        assert caught.value.remedy == 'copy it with .to_device("cpu") first'
+        assert np.from_dlpack(ad.validity(array.to_device("cpu"))).tolist() == expected
+
+
 def test_the_bitmap_of_host_data_is_a_view_too() -> None:
     import numpy as np
 
