@@ -1,5 +1,6 @@
 //! Rows of a report for a matrix: one for each column, which tells what is done to it on its way, and one for the matrix.
 
+use super::unread::HostOnly;
 use super::{Report, ReportRow};
 use crate::device::Device;
 use crate::error::Error;
@@ -38,6 +39,7 @@ pub(super) fn matrix_of_type(spec: &MatrixSpec, options: &MatrixOptions) -> Repo
         whole.set_refused(column);
     }
     whole.specs = spec.columns().iter().map(|(_, column)| column.clone()).collect();
+    whole.host_only = HostOnly::of_matrix(spec, options.memory_order);
     whole.fill(|whole| whole.set_possible(&possible_steps(spec, options), options.copy));
     Report { rows, matrices: vec![whole], ..Report::default() }
 }

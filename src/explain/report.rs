@@ -4,6 +4,7 @@ use std::fmt;
 
 use arrow_schema::FieldRef;
 
+use super::unread::HostOnly;
 use crate::column::PlannedColumn;
 use crate::cuda::is_cuda;
 use crate::device::Device;
@@ -55,6 +56,8 @@ pub struct ReportRow {
     pub(super) is_sent: bool,
     /// What types say of the columns that it is made of, where no data was seen.
     pub(super) specs: Vec<Spec>,
+    /// What of it no kernel makes of any data of its types.
+    pub(super) host_only: Option<HostOnly>,
     /// Bytes that would move, at most; 0 where a schema does not tell the number of rows.
     pub bytes: usize,
     /// Whether only data that was not looked at decides if the steps are needed.
@@ -130,6 +133,7 @@ impl ReportRow {
             waits: Vec::new(),
             is_sent: false,
             specs: Vec::new(),
+            host_only: None,
             bytes: 0,
             at_most: false,
             refused_if: Vec::new(),

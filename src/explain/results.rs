@@ -1,6 +1,7 @@
 //! Rows of a report for a result: a column, a matrix, or the validity of either, of data or of a type.
 
 use super::matrix::{explain_planned_matrix, matrix_of_type, refused_matrix};
+use super::unread::HostOnly;
 use super::{Report, ReportRow};
 use crate::arrow::DeviceArray;
 use crate::device::Device;
@@ -34,7 +35,8 @@ pub(crate) fn explain_result(result: &ResultSpec, device: Device, planned: &Plan
 
 /// Explains a result of any data of its type.
 fn explain_type(result: &ResultSpec, matrix: &MatrixOptions) -> Report {
-    match &result.kind {
+    let host_only = HostOnly::of_validity(&result.kind);
+    let mut report = match &result.kind {
         ResultKind::Matrix(spec) => in_group(result, matrix_of_type(spec, matrix)),
         ResultKind::Column { spec, options, .. } => {
             single(result, Device::CPU, |row| row.take_type(spec, options, matrix.is_written))
@@ -48,7 +50,11 @@ fn explain_type(result: &ResultSpec, matrix: &MatrixOptions) -> Report {
             let surely = decoded().find(|column| !column.is_of_lists());
             single(result, Device::CPU, |row| row.set_validity_possible(surely.or(decoded().next()), matrix.copy))
         }
+    };
+    if host_only.is_some() {
+        report.rows.iter_mut().for_each(|row| row.host_only.clone_from(&host_only));
     }
+    report
 }
 
 /// The rows of a result that cannot be planned.

@@ -5,14 +5,53 @@ use arrow_schema::FieldRef;
 use super::{Report, ReportRow, explain, explain_parts};
 use crate::cuda::is_cuda;
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::{Error, Remedy, Result};
 use crate::kernels::{gathers_on, has_kernel, is_gathered};
 use crate::plan::{Action, HostWait, needs_copy};
 use crate::ragged::{is_rows, plan_ragged_type};
 use crate::spec::{
-    ABOVE_1, CHUNKS, CopyMode, DICTIONARIES, Element, JOINED, NULLS, Nulls, Options, PossibleStep, Spec, Undecided,
-    may_be_null,
+    ABOVE_1, CHUNKS, CopyMode, DICTIONARIES, Element, JOINED, MatrixSpec, MemoryOrder, NULLS, Nulls, Options,
+    PossibleStep, ResultKind, Spec, Undecided, may_be_null,
 };
+
+/// A step that no kernel does for columns of these types: the host alone does it.
+#[derive(Clone, Debug)]
+pub(super) struct HostOnly {
+    action: Action,
+    column: Option<String>,
+    remedy: Option<Remedy>,
+}
+
+impl HostOnly {
+    /// Of a matrix: kernels read one element of a column for each row.
+    pub(super) fn of_matrix(spec: &MatrixSpec, memory_order: MemoryOrder) -> Option<Self> {
+        let memory_order = if memory_order == MemoryOrder::F { MemoryOrder::F } else { MemoryOrder::C };
+        spec.has_shapes().then_some(Self { action: Action::PackMatrix { memory_order }, column: None, remedy: None })
+    }
+
+    /// Of the validity of a column, or of those of a matrix: only bitmaps tell kernels what is null, and of one element a row in a matrix.
+    pub(super) fn of_validity(result: &ResultKind) -> Option<Self> {
+        let is_told = |spec: &Spec| spec.has_bitmap() && !spec.has_codes();
+        let (spec, remedy) = match result {
+            ResultKind::ColumnValidity { spec, .. } => {
+                (Some(spec).filter(|spec| !is_told(spec))?, spec.has_bitmap().then_some(Remedy::Bitmap))
+            }
+            ResultKind::Validity(matrix) => {
+                let mut columns = matrix.columns().iter().map(|(_, column)| column);
+                let refused = columns.find(|column| !is_told(column) || column.row_elements() != 1)?;
+                (refused, Some(Remedy::CopyToHostOrBitmaps))
+            }
+            ResultKind::Matrix(_) | ResultKind::Column { .. } => return None,
+        };
+        Some(Self { action: Action::Unpack, column: Some(spec.field().name().clone()), remedy })
+    }
+
+    fn error(self, device: Device) -> Error {
+        let error = needs_copy(device, &self.action.to_string());
+        let error = if let Some(remedy) = self.remedy { error.remedy_is(remedy) } else { error };
+        if let Some(column) = self.column { error.in_column(&column) } else { error }
+    }
+}
 
 /// Explains the conversion of any data of this field on a device, as far as type and device decide it: of a stream that is not read.
 ///
@@ -35,7 +74,8 @@ impl Report {
     /// may wait for, and what no kernel is for. Nothing is asked of a driver.
     pub(crate) fn unread_on(mut self, device: Device) -> Self {
         if !device.is_cpu() {
-            self.rows.iter_mut().chain(&mut self.matrices).for_each(|row| row.set_unread(device));
+            self.rows.iter_mut().for_each(|row| row.set_unread(device));
+            self.matrices.iter_mut().for_each(|row| row.set_unread_matrix(device));
         }
         self
     }
@@ -89,6 +129,17 @@ impl ReportRow {
         self.steps.len() + self.refused_if.len() < before
     }
 
+    /// As [`ReportRow::set_unread`], of a matrix, which is called as its group if it has one.
+    fn set_unread_matrix(&mut self, device: Device) {
+        if self.error.is_some() {
+            self.device = device;
+            return;
+        }
+        self.set_unread(device);
+        self.error =
+            self.error.take().map(|error| if self.column.is_empty() { error } else { error.in_group(&self.column) });
+    }
+
     fn set_unread(&mut self, device: Device) {
         self.device = device;
         if self.error.is_some() {
@@ -127,6 +178,9 @@ impl ReportRow {
 
     /// Why the types alone forbid the conversion on this device.
     fn has_no_kernel(&self, device: Device, is_copy: bool) -> Option<Error> {
+        if let Some(host_only) = &self.host_only {
+            return Some(host_only.clone().error(device));
+        }
         let missing =
             |spec: &&Spec| (spec.decoded().is_some() && !gathers_on(spec, device)) || is_copy && !has_kernel(spec);
         let refused = self.specs.iter().find(|spec| missing(spec));

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import arrow_dlpack as ad
 import numpy as np
 import pyarrow as pa
@@ -48,3 +50,51 @@ def test_a_matrix_without_columns_has_the_rows_of_all_chunks(kind: int) -> None:
 
     assert ad.to_tensor(stream(), columns=[], dtype="int8").shape == (5, 0)
     assert ad.to_tensors(stream(), columns={"x": []}, dtype="int8")["x"].shape == (5, 0)
+
+
+@pytest.mark.parametrize("kind", ["cuda", "cuda_host"])
+@pytest.mark.parametrize("order", ["C", "F", "A"])
+def test_explain_of_a_stream_knows_that_no_kernel_packs_them(kind: str, order: Any) -> None:
+    def stream() -> Any:
+        return ad.from_arrow(pa.chunked_array([BATCH])).to_device(kind)
+
+    (matrix,) = ad.explain(stream(), order=order).matrices
+    with pytest.raises(ad.ConversionError) as caught:
+        ad.to_tensor(stream(), order=order)
+    assert matrix.error == str(caught.value)
+    (matrix,) = ad.explain(stream(), columns={"x": ["emb"]}, order=order).matrices
+    with pytest.raises(ad.ConversionError) as caught:
+        ad.to_tensors(stream(), columns={"x": ["emb"]}, order=order)
+    assert matrix.error == str(caught.value)
+    assert ad.explain(stream(), order=order, device="cpu").matrices[0].error is None
+    assert ad.explain(stream(), columns=["a", "emb"])["emb"].error is None
+
+
+RUNS = pa.RunEndEncodedArray.from_arrays(pa.array([1, 3], pa.int32()), pa.array([1, None]))
+UNTOLD = {
+    "runs": RUNS,
+    "runs in rows": pa.FixedSizeListArray.from_arrays(RUNS, 1),
+    "codes": pa.array(["a", None, "b"]).dictionary_encode(),
+    "nulls": pa.nulls(3),
+    "rows": BATCH.field(1)[:3],
+}
+
+
+@pytest.mark.parametrize("name", UNTOLD)
+def test_explain_of_a_stream_knows_whose_validity_no_kernel_makes(name: str) -> None:
+    whole = pa.StructArray.from_arrays([UNTOLD[name]], ["x"])
+    for data in (UNTOLD[name], whole):
+
+        def stream(data: pa.Array = data) -> Any:
+            return ad.from_arrow(pa.chunked_array([data])).to_device("cuda")
+
+        (row,) = ad.explain(stream(), validity=True)
+        if name == "rows" and data is not whole:
+            assert (row.error, ad.validity(stream()).shape) == (None, (3, WIDTH))
+            continue
+        with pytest.raises(ad.ConversionError) as caught:
+            ad.validity(stream())
+        assert (row.how, row.error) == ("refused", str(caught.value))
+        (row,) = ad.explain(stream(), validity=True, device="cpu")
+        assert row.error is None
+        assert len(ad.validity(stream(), device="cpu")) == 3
