@@ -359,6 +359,17 @@ impl<'a> Leaf<'a> {
         Mask::combine_read(&self.validity, self.elements, read)
     }
 
+    /// Refuses codes of a dictionary that is known to have nulls before a bitmap is read, as [`Leaf::mask_read`] does.
+    ///
+    /// # Errors
+    /// If the elements are such codes.
+    pub(crate) fn refuse_counted_values(&self, are_gathered: bool) -> Result<()> {
+        if are_gathered || self.elements == 0 {
+            return Ok(());
+        }
+        self.refuse_null_values(&mut |_| Ok(None))
+    }
+
     /// Refuses codes of a dictionary with nulls, because only its values tell which codes stand for one.
     fn refuse_null_values(&self, read: &mut impl FnMut(BitRange) -> Result<Option<Vec<u8>>>) -> Result<()> {
         let Some(LeafDictionary { array, values, .. }) = self.dictionary() else { return Ok(()) };

@@ -50,6 +50,15 @@ fn mask<'a>(spec: &Spec, leaf: &Leaf<'a>, readiness: &Readiness, facts: Option<&
     leaf.mask_read(are_gathered, |bits| facts.bits(&bits)?.map(fallible::copied).transpose())
 }
 
+/// As [`refuse_known`], of a leaf that is converted on its device, where codes of a dictionary with nulls are refused too.
+pub(crate) fn refuse_known_there(spec: &Spec, leaf: &Leaf<'_>) -> Result<()> {
+    if spec.nulls() == Nulls::Refused {
+        let checked = leaf.refuse_counted_values(spec.decoded().is_some());
+        checked.map_err(|error| error.in_column(spec.field().name()))?;
+    }
+    refuse_known(spec, leaf.known_nulls())
+}
+
 /// Refuses nulls that the arrays have counted, where the spec does.
 pub(crate) fn refuse_known(spec: &Spec, nulls: Option<usize>) -> Result<()> {
     match (spec.nulls(), nulls) {

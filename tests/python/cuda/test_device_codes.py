@@ -174,3 +174,26 @@ def test_explain_says_what_the_kernels_do(kind: int) -> None:
     assert [entry.bytes for entry in log] == [row.bytes] == [ROWS]
     with pytest.raises(ad.CopyError):
         ad.to_tensor(array, nulls=9, copy=False)
+
+
+@pytest.mark.parametrize("form", ["column", "matrix"])
+def test_explain_refuses_codes_whose_values_are_counted_nulls(form: str) -> None:
+    """The conversion refuses them before it reads anything, whichever nulls the codes have beside them."""
+    convert: Any = ad.to_tensor if form == "column" else ad.to_tensors
+    for nulls in (0.0, 0.3):
+        data = codes("int8", WORDS, nulls=nulls)
+        whole = data if form == "column" else pa.StructArray.from_arrays([data, data], ["a", "b"])
+        array = ad.from_arrow(DeviceArray(whole).give())
+        keywords: dict[str, Any] = {} if form == "column" else {"columns": {"x": ["a", "b"]}}
+        report = ad.explain(array, dictionary="codes", **keywords)
+        with pytest.raises(ad.UnsupportedTypeError, match="may have nulls") as caught:
+            convert(array, dictionary="codes", **keywords)
+        assert (report.matrices or report.rows)[0].error == str(caught.value)
+        kept = ad.explain(array, dictionary="codes", nulls="keep", **keywords)
+        assert (kept.matrices or kept.rows)[0].error is None
+    # What is not counted is read: the host waits for it.
+    array = ad.from_arrow(DeviceArray(codes("int8", WORDS), change=forget).give())
+    (row,) = ad.explain(array)
+    assert (row.error, len(row.waits)) == (None, 1)
+    # The host knows which codes stand for nulls.
+    assert ad.explain(ad.from_arrow(DeviceArray(codes("int8", WORDS)).give()), device="cpu")[0].error is None
