@@ -10,7 +10,7 @@ use smallvec::{SmallVec, smallvec};
 use super::elements::{RaggedPart, item_field, unsupported};
 use super::level::{Convert, RaggedRows, UnreadRows, ints_part, null_row, validity_part};
 use super::part::Part;
-use crate::arrow::{DeviceArray, ListInts};
+use crate::arrow::{BitmapBytes, DeviceArray, ListInts};
 use crate::column::{ColumnRef, SharedReads};
 use crate::convert::{ColumnTask, device_ints_view};
 use crate::error::{Error, ErrorKind, Remedy, Result};
@@ -36,6 +36,14 @@ pub(super) struct DeviceLevel<'a> {
     span: OnceLock<Range<usize>>,
 }
 
+/// Returns the bitmap that tells which rows of lists or strings are null; `None` if none is.
+///
+/// # Errors
+/// If nulls of enclosing structs would have to be joined with those of the rows.
+pub(super) fn bitmap_of_rows(array: &DeviceArray) -> Result<Option<BitmapBytes>> {
+    array.view().bitmap().map_err(|error| error.remedy_is(array.device().host_remedy()))
+}
+
 impl<'a> DeviceLevel<'a> {
     /// The level, and the field of its elements.
     ///
@@ -55,7 +63,7 @@ impl<'a> DeviceLevel<'a> {
             return Err(needs_copy(readiness.device(), &Action::GatherViews.to_string()));
         }
         let (offsets, lengths) = array.list_ints()?;
-        let has_bitmap = match array.view().bitmap() {
+        let has_bitmap = match bitmap_of_rows(array) {
             // Kernels join those of enclosing structs.
             Err(_) if options.nulls == NullPolicy::Keep => true,
             bitmap => bitmap?.is_some(),
@@ -86,7 +94,7 @@ impl<'a> DeviceLevel<'a> {
         }
         let (array, offsets, lengths) = (self.array, &self.offsets, self.lengths.as_ref());
         let is_refused = self.options.nulls == NullPolicy::Error;
-        let bitmap = if is_refused { array.view().bitmap()? } else { None };
+        let bitmap = if is_refused { bitmap_of_rows(array)? } else { None };
         let mut ranges: SmallVec<[Range<usize>; 3]> = smallvec![];
         let ends = (lengths.is_none() && !array.is_empty()).then(|| [offsets.one(0), offsets.one(array.len())]);
         ranges.extend(ends.iter().flatten().cloned());

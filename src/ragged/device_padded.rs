@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use arrow_schema::{DataType, FieldRef};
 use smallvec::smallvec;
 
+use super::device_offsets::bitmap_of_rows;
 use super::elements::{item_field, parts, unsupported};
 use super::level::null_row;
 use super::pad_rules::{item_spec, longer_row, outside_rows, plan_schema};
@@ -354,7 +355,7 @@ impl DevicePadded {
 impl PaddedChunk {
     fn new(array: &DeviceArray) -> Result<Self> {
         let (offsets, lengths) = array.list_ints()?;
-        let validity = array.view().bitmap()?.map(|bitmap| BitRange {
+        let validity = bitmap_of_rows(array)?.map(|bitmap| BitRange {
             start: bitmap.start().addr(),
             first_bit: bitmap.first_bit(),
             count: array.len(),

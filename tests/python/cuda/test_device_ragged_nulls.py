@@ -80,3 +80,23 @@ def test_a_stream_with_nulls() -> None:
     stream = ad.from_arrow(DeviceStream([DeviceArray(data)]).give())
     assert {row.error for row in ad.explain(stream, nulls="keep")} == {None}
     same_rows(ad.to_ragged(stream, nulls="keep"), ad.to_ragged(data, nulls="keep"))
+
+
+@pytest.mark.parametrize("group", [ad.padded("x", length=3), ad.ragged("x")], ids=["padded", "ragged"])
+@pytest.mark.parametrize(
+    "data", [pa.array([[1], None, [2, 3], []]), pa.array(["a", None, "bc", ""])], ids=["lists", "strings"]
+)
+def test_nulls_of_rows_and_of_their_struct_are_joined_on_the_host(data: pa.Array, group: Any) -> None:
+    whole = pa.StructArray.from_arrays([data], ["x"], mask=pa.array([True, False, False, False]))
+    array = ad.from_arrow(DeviceArray(whole).give())
+    keywords: dict[str, Any] = {"columns": {"g": group}, "nulls": 0}
+    report = ad.explain(array, **keywords)
+    with pytest.raises(ad.ConversionError, match="enclosing struct has nulls too") as caught:
+        ad.to_tensors(array, **keywords)
+    assert caught.value.remedy == 'copy it with .to_device("cpu") first'
+    assert report[0].error == str(caught.value)
+    made, expected = (ad.to_tensors(given, **keywords)["g"] for given in (array.to_device("cpu"), whole))
+    if isinstance(made, ad.Ragged):
+        assert pa.array(made).equals(pa.array(expected))
+    else:
+        assert np.array_equal(bits(made), bits(expected))
