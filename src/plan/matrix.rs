@@ -75,6 +75,7 @@ impl Plan {
         plan.bytes = plan.bytes.saturating_add(bytes);
         plan.refuse_steps(options.copy).map_err(|error| match (data.placement, options.memory_order) {
             (Placement::Views(_), _) if data.is_column_major => error.remedy_is(Remedy::OrderOfView),
+            (Placement::Views(device), _) if spec.has_shapes() => error.remedy_is(device.host_remedy()),
             (Placement::Host | Placement::Kernels(_), MemoryOrder::C) if data.is_column_major => {
                 error.remedy_is(Remedy::OrderFOrAllowCopy)
             }

@@ -39,7 +39,10 @@ impl Plan {
     pub(crate) fn refused_on(&self, device: Device) -> Error {
         let error = needs_copy(device, &self.reasons());
         let any = |found: fn(&Action) -> bool| self.steps.iter().any(|step| found(&step.action));
-        if any(|action| matches!(action, Action::Concatenate { .. })) {
+        let only_joins = |action: &Action| matches!(action, Action::Concatenate { .. } | Action::PackMatrix { .. });
+        if any(|action| matches!(action, Action::Concatenate { .. }))
+            && self.steps.iter().all(|step| only_joins(&step.action))
+        {
             error.remedy_is("convert each chunk for itself, or copy the data to the CPU first")
         } else if self.steps.len() == 1 && any(|action| matches!(action, Action::Fill { .. })) {
             error.remedy_is(Remedy::KeepOrNoNulls)

@@ -98,3 +98,16 @@ def test_explain_of_a_stream_knows_whose_validity_no_kernel_makes(name: str) -> 
         (row,) = ad.explain(stream(), validity=True, device="cpu")
         assert row.error is None
         assert len(ad.validity(stream(), device="cpu")) == 3
+
+
+def test_the_error_of_chunks_that_no_kernel_joins_names_what_helps() -> None:
+    """A chunk by itself would be refused as well."""
+    decimals = pa.array([1, 2], pa.decimal256(40, 1))
+    for data, keywords in ((BATCH[:2], {}), (BATCH[:2], {"order": "F"}), (decimals, {"dtype": "float64"})):
+        convert: Any = lambda given, keywords=keywords: ad.to_tensor(given, **keywords)  # noqa: E731
+        for chunks in (1, 2):
+            stream = ad.from_arrow(pa.chunked_array([data] * chunks)).to_device("cuda")
+            with pytest.raises(ad.ConversionError, match="a copy on cuda:0 is needed") as caught:
+                convert(stream)
+            assert caught.value.remedy == 'copy it with .to_device("cpu") first'
+        assert len(convert(ad.from_arrow(pa.chunked_array([data] * 2)).to_device("cuda").to_device("cpu"))) == 4
