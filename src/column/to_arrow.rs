@@ -98,7 +98,7 @@ pub(crate) fn require_validity_on(values: Device, valid: &Tensor) -> Result<()> 
     Err(Error::argument(reason).remedy_is("move the validity to the device of the values"))
 }
 
-/// Packs columns of bools on one device into bits beside values on `device`, by kernels, without counting the nulls; `None` if there are no rows.
+/// Packs columns of bools on one device into bits beside values on `device`, by kernels, without counting the nulls; `None` if there are no rows or no columns.
 /// Each column is a tensor of `rows` elements that [`require_validity_on`] accepted.
 ///
 /// # Errors
@@ -109,7 +109,7 @@ pub(crate) fn pack_on_device(columns: &[Tensor], rows: usize, device: Device) ->
         false => moved(valid, "strided validity gathered"),
     };
     let columns = columns.iter().map(dense).collect::<Result<Vec<_>>>()?;
-    if rows == 0 {
+    if rows == 0 || columns.is_empty() {
         return Ok(None);
     }
     let readiness = Readiness::joined(columns.iter().filter_map(Tensor::readiness).cloned())?;

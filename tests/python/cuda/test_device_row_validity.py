@@ -226,3 +226,13 @@ def test_a_validity_that_does_not_fit_is_refused() -> None:
         ad.to_arrow(tensor, validity=on_device(np.arange(3.0)))
     with pytest.raises(ValueError, match="their validity is on cpu"):
         ad.to_arrow(tensor, validity=np.array([True] * 3))
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 0)])
+def test_a_matrix_without_columns_has_a_validity_of_none(pool: fakes.Pool, shape: tuple[int, ...]) -> None:
+    """It is the same batch without columns as on the host."""
+    matrix = fakes.Torch(pool, np.zeros((3, 0), "int8"))
+    valid = fakes.Torch(pool, np.ones(shape, bool))
+    for given, told in ((matrix, valid), (np.zeros((3, 0), "int8"), np.ones(shape, bool))):
+        made = ad.to_arrow(given, names=[], validity=told)
+        assert (made.num_columns, made.num_rows) == (0, 3)
