@@ -16,8 +16,8 @@ use crate::error::Result;
 use crate::kernels::has_kernel;
 use crate::plan::{Action, needs_copy};
 use crate::spec::{
-    CopyMode, DICTIONARIES, NULLS, NullPolicy, Options, PRIVATE, Pad, PossibleStep, Spec, Undecided, VariableShape,
-    may_be_null, unless_one_chunk,
+    CHUNKS, CopyMode, DICTIONARIES, NULLS, NullPolicy, Options, PRIVATE, Pad, PossibleStep, Spec, Undecided,
+    VariableShape, may_be_null, unless_one_chunk,
 };
 
 /// Whether a type has a ragged form.
@@ -103,13 +103,20 @@ pub(crate) fn plan_ragged_type(field: &FieldRef, device: Device, options: &Optio
 fn plan_stream_on(field: &FieldRef, device: Device, options: &Options) -> Result<Vec<Part>> {
     let mut parts = plan_parts(field, &[empty_on(field.clone(), device)?], options)?;
     let names: Vec<_> = parts.iter().map(|part| part.name.clone()).collect();
+    let levels = levels(field)?;
     for part in &mut parts {
         if let Some(rows) = part.shape.first_mut() {
             *rows = None;
         }
         let Some(path) = part.name.strip_suffix("offsets").filter(|_| part.error.is_none()) else { continue };
+        // Nothing there joins them, and kept nulls alone leave them as they are.
+        let depth = path.matches("values.").count();
+        let nulls = options.nulls != NullPolicy::Keep && levels.get(depth).is_some_and(|level| level.is_nullable());
+        let conditions = [path.is_empty().then_some(CHUNKS), nulls.then_some(NULLS)];
+        let refused_if = conditions.into_iter().flatten().map(str::to_owned).collect();
         // Of no rows they were one offset that is made, and of others they are views.
-        (part.plan.steps, part.plan.bytes, part.undecided) = (SmallVec::new(), 0, None);
+        (part.plan.steps, part.plan.bytes) = (SmallVec::new(), 0);
+        part.undecided = Some(Undecided { refused_if, ..Undecided::default() });
         let has_lengths = names.iter().any(|name| name.strip_suffix("lengths") == Some(path));
         if !has_lengths && !part.waits.contains(&ENDS_READ) {
             part.waits.push(ENDS_READ);
