@@ -10,8 +10,8 @@ use crate::kernels::{gathers_on, has_kernel, is_gathered};
 use crate::plan::{Action, HostWait, needs_copy};
 use crate::ragged::{is_rows, plan_ragged_type};
 use crate::spec::{
-    ABOVE_1, CHUNKS, CopyMode, DICTIONARIES, Element, JOINED, MatrixSpec, MemoryOrder, NULLS, Nulls, Options,
-    PossibleStep, ResultKind, Spec, Undecided, may_be_null,
+    ABOVE_1, CHUNKS, CopyMode, DICTIONARIES, Element, JOINED, MatrixSpec, MemoryOrder, NULLS, NULLS_READ, Nulls,
+    Options, PossibleStep, ResultKind, Spec, Undecided, may_be_null,
 };
 
 /// A step that no kernel does for columns of these types: the host alone does it.
@@ -157,10 +157,7 @@ impl ReportRow {
         }
         let any = |found: &dyn Fn(&Spec) -> bool| self.specs.iter().any(found);
         let waits = [
-            (
-                any(&|spec| spec.nulls() == Nulls::Refused && spec.field().is_nullable()),
-                "nulls are looked for, where they are not counted".to_owned(),
-            ),
+            (any(&|spec| spec.nulls() == Nulls::Refused && spec.field().is_nullable()), NULLS_READ.to_owned()),
             (!is_copy && any(&|spec| spec.element() == Element::Bool8), HostWait::Bools.to_string()),
             (is_copy && any(&Spec::is_checked_cast), HostWait::Casts.to_string()),
             (

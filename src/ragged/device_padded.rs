@@ -38,7 +38,7 @@ const LENGTHS_READ: &str = "the length of the longest row is read, and whether e
 /// What it waits for at the end.
 const VALUES_READ: &str = "whether every value fits, and none that is shown is a refused null, is read";
 /// What it waits for at the end, too, where kernels decode items.
-const CODES_READ: &str = "whether every code has a value, and every item a run, is read";
+pub(super) const CODES_READ: &str = "whether every code has a value, and every item a run, is read";
 
 /// The plan of padded rows on a device. Planning reads no memory of the device.
 pub(crate) struct DevicePadded {

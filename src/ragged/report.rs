@@ -4,6 +4,7 @@ use arrow_schema::{DataType, Field, FieldRef};
 use smallvec::SmallVec;
 
 use super::device_offsets::ENDS_READ;
+use super::device_padded::CODES_READ;
 use super::elements::{item_field, leaf_spec};
 use super::level::{UnreadRows, has_lengths};
 use super::padded::plan_padded_type;
@@ -16,8 +17,8 @@ use crate::error::Result;
 use crate::kernels::has_kernel;
 use crate::plan::{Action, needs_copy};
 use crate::spec::{
-    CHUNKS, CopyMode, DICTIONARIES, NULLS, NullPolicy, Options, PRIVATE, Pad, PossibleStep, Spec, Undecided,
-    VariableShape, may_be_null, unless_one_chunk,
+    CHUNKS, CopyMode, DICTIONARIES, NULLS, NULLS_READ, NullPolicy, Nulls, Options, PRIVATE, Pad, PossibleStep, Spec,
+    Undecided, VariableShape, may_be_null, unless_one_chunk,
 };
 
 /// Whether a type has a ragged form.
@@ -77,8 +78,8 @@ fn parts_on_device(planned: &PlannedRagged, level: &UnreadRows) -> Result<Vec<Pa
         let steps = certain.map(|undecided| undecided.steps.join(", ")).unwrap_or_default();
         let are_values = part.name.ends_with("values");
         let is_converted = if are_values { by_kernel } else { is_cuda(device) && part.name.ends_with("validity") };
-        if are_values && is_converted && certain.is_some() && leaf.is_checked_cast() {
-            part.waits.push("whether every value fits is read");
+        if are_values {
+            part.waits.extend(waits_of_values(&leaf, is_converted && certain.is_some()));
         }
         if !steps.is_empty() && !is_converted {
             let error = needs_copy(device, &steps);
@@ -86,6 +87,19 @@ fn parts_on_device(planned: &PlannedRagged, level: &UnreadRows) -> Result<Vec<Pa
         }
     }
     Ok(plans)
+}
+
+/// What the host may wait for to make the values of rows on a device, of which no array tells more than the type; `is_made`: kernels
+/// surely make them.
+fn waits_of_values(leaf: &Spec, is_made: bool) -> impl Iterator<Item = &'static str> {
+    let is_refused = leaf.nulls() == Nulls::Refused;
+    let may_look_up = leaf.has_codes() && matches!(leaf.nulls(), Nulls::Filled(_));
+    let waits = [
+        (is_refused && may_be_null(leaf.field())).then_some(NULLS_READ),
+        (is_made && leaf.is_checked_cast()).then_some("whether every value fits is read"),
+        (is_made && leaf.decoded().is_some() || may_look_up).then_some(CODES_READ),
+    ];
+    waits.into_iter().flatten()
 }
 
 /// What may have to happen to the parts of any data of this field on a device: of a stream, none of whose arrays is read.

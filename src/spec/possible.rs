@@ -21,6 +21,8 @@ pub(crate) struct PossibleStep {
 pub(crate) const JOINED: &str = "copied, unless all rows are in one aligned chunk";
 pub(crate) const CHUNKS: &str = "rows are not in one aligned chunk";
 pub(crate) const NULLS: &str = "values are null";
+/// What the host may wait for on a device where null values are refused.
+pub(crate) const NULLS_READ: &str = "nulls are looked for, where they are not counted";
 pub(crate) const ABOVE_1: &str = "bytes are above 1";
 pub(crate) const APART: &str = "lists do not follow each other";
 pub(crate) const DICTIONARIES: &str = "chunks have different dictionaries";

@@ -100,3 +100,36 @@ def test_nulls_of_rows_and_of_their_struct_are_joined_on_the_host(data: pa.Array
         assert pa.array(made).equals(pa.array(expected))
     else:
         assert np.array_equal(bits(made), bits(expected))
+
+
+RUNS = pa.RunEndEncodedArray.from_arrays(pa.array([1, 3], pa.int32()), pa.array([1, 2]))
+FOUND, LOOKED_UP = "nulls are looked for", "every code has a value"
+
+
+@pytest.mark.parametrize(
+    ("items", "keywords", "told"),
+    [
+        (RUNS, {}, [FOUND, LOOKED_UP]),
+        (RUNS, {"nulls": "keep"}, [LOOKED_UP]),
+        (pa.array([1, 2, 1]).dictionary_encode(), {"dictionary": "values", "nulls": 0}, [LOOKED_UP]),
+        (pa.array(["a", None, "b"]).dictionary_encode(), {"nulls": 7}, [LOOKED_UP]),
+        (pa.array([1, None, 2]), {}, [FOUND]),
+        (pa.array([1, None, 2]), {"nulls": "keep"}, []),
+    ],
+)
+def test_explain_names_the_waits_for_the_values_of_rows(
+    items: pa.Array, keywords: dict[str, Any], told: list[str], host_waits: Any
+) -> None:
+    """List views have no ends to be read, so that no other wait stands for these."""
+    data = pa.ListViewArray.from_arrays(pa.array([0, 1], pa.int32()), pa.array([1, 2], pa.int32()), items)
+    array = ad.from_arrow(DeviceArray(data, change=forget).give())
+    row = ad.explain(array, **keywords)["values"]
+    assert [what in wait for what, wait in zip(told, row.waits, strict=True)] == [True] * len(told)
+    waits = host_waits()
+    try:
+        ad.to_ragged(array, **keywords)
+    except ad.NullError:
+        assert "values are null" in row.refused_if
+    assert waits.ours <= len(told)
+    stream = ad.from_arrow(pa.chunked_array([data])).to_device("cuda")
+    assert ad.explain(stream, **keywords)["values"].waits == row.waits
