@@ -143,6 +143,15 @@ impl Ragged {
 
     /// Refuses parts on several devices, and on one where nothing looks at them.
     fn check_devices(&self) -> Result<()> {
+        let values = self.require_one_device()?;
+        if is_cuda(values) { Ok(()) } else { require_host(values, "") }
+    }
+
+    /// Returns the device of all parts, of which rows on a device may have several: kernels write values of page-locked rows to device memory.
+    ///
+    /// # Errors
+    /// If there are several.
+    pub(super) fn require_one_device(&self) -> Result<Device> {
         let values = match &self.values {
             Values::Tensor(tensor) => tensor.device(),
             Values::Ragged(rows) => rows.offsets.device(),
@@ -155,7 +164,7 @@ impl Ragged {
                 return Err(Error::argument(reason).remedy_is(format!("move the {name} to the device of the values")));
             }
         }
-        if is_cuda(values) { Ok(()) } else { require_host(values, "") }
+        Ok(values)
     }
 
     /// As `check_rows`, by a kernel; the host waits for what it finds.

@@ -71,7 +71,8 @@ impl Ragged {
             None => self.arrow_field()?,
         };
         let field = requested.or(text).unwrap_or(&own);
-        let mut parts = vec![part("offsets", field, &self.offsets, plan_buffer(&self.offsets, copy))];
+        let offsets = self.require_one_device().and_then(|_| plan_buffer(&self.offsets, copy));
+        let mut parts = vec![part("offsets", field, &self.offsets, offsets)];
         parts.extend(self.lengths.iter().map(|lengths| part("lengths", field, lengths, plan_buffer(lengths, copy))));
         if let Some(validity) = &self.validity {
             let mut plan = Plan { rows: self.len(), placement: placement(validity.device()), ..Plan::default() };

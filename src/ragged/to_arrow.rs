@@ -26,11 +26,13 @@ impl Ragged {
     /// from Arrow return to their own type, as long as their elements are what it says.
     ///
     /// # Errors
-    /// When no Arrow type holds the values, a copy is needed and not allowed, strings are not UTF-8 any more, or an allocation fails.
+    /// When no Arrow type holds the values, the parts are on several devices, a copy is needed and not allowed, strings are not UTF-8 any
+    /// more, or an allocation fails.
     pub fn to_arrow(&self, copy: CopyMode) -> Result<DeviceArray> {
         if let Some(moved) = self.moved_to_gather(copy)? {
             return moved.to_arrow(copy);
         }
+        self.require_one_device()?;
         // Whoever lent the offsets may have changed them since they were checked: a read-only flag binds us alone.
         if [Some(&self.offsets), self.lengths.as_ref(), self.shapes.as_ref()]
             .into_iter()

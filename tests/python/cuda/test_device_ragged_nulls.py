@@ -8,7 +8,7 @@ import arrow_dlpack as ad
 import numpy as np
 import pyarrow as pa
 import pytest
-from device_arrow import CUDA_MANAGED, DeviceArray, DeviceStream
+from device_arrow import CUDA_HOST, CUDA_MANAGED, DeviceArray, DeviceStream
 from test_device_conversions import bits, host
 from test_device_dictionaries import forget
 
@@ -133,3 +133,19 @@ def test_explain_names_the_waits_for_the_values_of_rows(
     assert waits.ours <= len(told)
     stream = ad.from_arrow(pa.chunked_array([data])).to_device("cuda")
     assert ad.explain(stream, **keywords)["values"].waits == row.waits
+
+
+@pytest.mark.parametrize("kind", [CUDA_HOST, CUDA_MANAGED])
+def test_rows_that_kernels_took_apart_name_the_part_that_is_elsewhere(kind: int) -> None:
+    """Kernels write the values of page-locked rows to device memory; `device=` settles where all of it is."""
+    data = pa.array([[True], [False, True]])
+    array = ad.from_arrow(DeviceArray(data, kind).give())
+    rows = ad.to_ragged(array)
+    assert (rows.values.device, rows.offsets.device) == (ad.Device("cuda:0"), array.device)
+    for convert in (ad.from_arrow, ad.to_arrow, lambda given: ad.to_arrow(given, copy=False)):
+        with pytest.raises(ad.ConversionError, match="the values are on cuda:0, and their offsets on cuda_") as caught:
+            convert(rows)
+        assert caught.value.remedy == "move the offsets to the device of the values"
+    assert ad.explain(rows, to_arrow=True)["offsets"].error == str(caught.value)
+    for whole in (ad.Ragged(rows.values, rows.offsets.to_device("cuda:0")), ad.to_ragged(array, device="cuda:0")):
+        assert pa.array(ad.to_arrow(whole).to_device("cpu")).to_pylist() == data.to_pylist()
