@@ -60,6 +60,9 @@ pub fn request_field(array: &DeviceArray, requested: &FieldRef) -> Result<Device
         }
         Ok(given)
     } else {
+        if !array.device().is_cpu() {
+            check_request_on(array.device(), own, requested).map_err(in_request)?;
+        }
         catch_panic(|| cast(array, requested)).map_err(|error| match error.kind() {
             ErrorKind::Interrupted => error,
             _ => in_request(of_column(array, requested).unwrap_or(error)),

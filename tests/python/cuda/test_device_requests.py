@@ -179,3 +179,23 @@ class Given:
 
     def __arrow_c_device_stream__(self, requested_schema: Any = None, **_keywords: Any) -> Any:
         return self.capsule
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda_host"])
+def test_arrays_say_as_streams_do_which_cast_is_not_made(device: str) -> None:
+    requested = pa.field("x", pa.struct([("a", pa.int64()), ("s", pa.string())]))
+    rows = BATCH.to_struct_array()
+    array = ad.from_arrow(rows).to_device(device)
+    stream = ad.from_arrow(pa.chunked_array([rows])).to_device(device)
+    errors = []
+    for export in (array.__arrow_c_device_array__, stream.__arrow_c_device_stream__):
+        with pytest.raises(ad.ConversionError, match="Int32 as Int64 is a cast, and none is made on") as caught:
+            export(requested.__arrow_c_schema__())
+        assert caught.value.column == "a"
+        errors.append(str(caught.value))
+    assert errors[0] == errors[1]
+    with pytest.raises(ad.ConversionError, match="Utf8 as LargeUtf8 is a cast") as caught:
+        array["s"].__arrow_c_device_array__(pa.field("", pa.large_string()).__arrow_c_schema__())
+    assert (caught.value.column, 'copy it with .to_device("cpu") first' in caught.value.remedy) == ("s", True)
+    made = array["s"].to_device("cpu").__arrow_c_array__(pa.field("", pa.large_string()).__arrow_c_schema__())
+    assert pa.Array._import_from_c_capsule(*made).to_pylist() == ["x", "y", "z"]
