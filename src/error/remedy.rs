@@ -168,7 +168,6 @@ remedies! {
         "pass a fill value that the dtype holds exactly, or another dtype, such as \"float64\"",
     }
     // Validity.
-    Bitmap { "ask for the bitmap as it is with Conversion::validity_bits", "ask for the bitmap as it is with validity(bits=True)" }
     BitmapOnDevice {
         "copy the data to the CPU first; Conversion::validity_bits gives the bitmap as it is",
         "copy the data to the CPU first; validity(bits=True) gives the bitmap as it is",

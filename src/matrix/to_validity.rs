@@ -133,7 +133,7 @@ fn plan_column(spec: &Spec, columns: &[ColumnRef<'_>], copy: CopyMode) -> Result
 /// Refuses the validity of a column that nothing on the device makes.
 fn refuse_unpacking(spec: &Spec, device: Device) -> Error {
     let error = needs_copy(device, &Action::Unpack.to_string());
-    if spec.has_bitmap() { error.remedy_is(Remedy::Bitmap) } else { error }
+    if spec.has_bitmap() { error.remedy_is(Remedy::BitmapOnDevice) } else { error }
 }
 
 fn plan_matrix<'a>(

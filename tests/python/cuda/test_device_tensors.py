@@ -262,6 +262,19 @@ def test_what_has_no_bitmap_names_the_way_to_the_host() -> None:
         assert np.from_dlpack(ad.validity(array.to_device("cpu"))).tolist() == expected
 
 
+def test_the_bitmap_of_codes_is_not_all_of_their_validity() -> None:
+    import numpy as np
+
+    data = pa.DictionaryArray.from_arrays(pa.array([0, 1, None], pa.int8()), pa.array(["a", None]))
+    array = ad.from_arrow(DeviceArray(data).give())
+    with pytest.raises(ad.ConversionError, match="copy the data to the CPU first") as caught:
+        ad.validity(array)
+    assert "validity(bits=True)" in caught.value.remedy
+    assert np.from_dlpack(ad.validity(array.to_device("cpu"))).tolist() == [True, False, False]
+    bits, offset = ad.validity(array, bits=True)
+    assert (np.from_dlpack(bits.to_device("cpu"))[0] & 0b111, offset) == (0b011, 0)
+
+
 def test_the_bitmap_of_host_data_is_a_view_too() -> None:
     import numpy as np
 
