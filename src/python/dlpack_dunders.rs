@@ -107,6 +107,11 @@ pub(super) fn export_dlpack<'py>(
     let unsayable = "an unversioned DLPack capsule cannot say that the memory is read-only";
     match (legacy, arguments.copy) {
         (Legacy::View, _) => legacy_capsule(py, &tensor),
+        (Legacy::Copy, None) if !is_allocated(tensor.device()) => {
+            let reason = format!("{unsayable}, and no memory on {} is allocated here for a copy", tensor.device());
+            let remedy = "pass max_version=(1, 0), or dl_device=(1, 0), or convert with legacy=\"view\"";
+            Err(Error::new(ErrorKind::Device, reason).remedy_is(remedy).into())
+        }
         (Legacy::Copy, None) => legacy_capsule(py, &copied(&tensor, consumer, unsayable)?),
         (Legacy::Copy, Some(_)) => Err(not_allowed(unsayable)
             .remedy_is("pass max_version=(1, 0), or copy=None, or convert with legacy=\"view\"")
@@ -241,13 +246,18 @@ fn moved_to(
     Ok(ReadyTensor { tensor: Cow::Owned(moved), sole_owner: true })
 }
 
+/// Returns whether copies are made in memory of this kind.
+fn is_allocated(device: Device) -> bool {
+    device.is_cpu() || device.device_type() == DLDeviceType::CUDA
+}
+
 /// Copies a tensor into new memory on the device where it is.
 fn copied(tensor: &Tensor, consumer: Consumer, why: &str) -> crate::error::Result<Tensor> {
     let device = tensor.device();
     if device.is_cpu() {
         return compact(tensor, why);
     }
-    if device.device_type() != DLDeviceType::CUDA {
+    if !is_allocated(device) {
         let reason = format!("no memory on {device} is allocated here, and {why} needs some");
         return Err(
             Error::new(ErrorKind::Device, reason).remedy_is("pass copy=None, or dl_device=(1, 0) and copy=True")

@@ -7,7 +7,9 @@ import driver
 import fakes
 import numpy as np
 import producers
+import pyarrow as pa
 import pytest
+from device_arrow import DeviceArray
 from fakes import CUDA, CUDA_HOST, MANAGED
 
 VALUES = np.arange(6, dtype="int32").reshape(2, 3)
@@ -389,6 +391,24 @@ class TestHostVisible:
             tensor.__dlpack__(copy=True)
         with pytest.raises(AttributeError):
             _ = tensor.__array_interface__
+
+    @pytest.mark.parametrize("kind", [CUDA_HOST, MANAGED])
+    def test_a_consumer_of_read_only_memory_asks_for_a_version_or_the_cpu(self, kind: int) -> None:
+        data = pa.array(VALUES.reshape(-1))
+        array = ad.from_arrow(DeviceArray(data, kind).give())
+        tensor = ad.to_tensor(array)
+        with pytest.raises(ad.ConversionError, match="cannot say that the memory is read-only") as caught:
+            tensor.__dlpack__()
+        assert 'max_version=(1, 0), or dl_device=(1, 0), or convert with legacy="view"' in caught.value.remedy
+        viewed = ad.to_tensor(array, legacy="view")
+        for capsule in (
+            tensor.__dlpack__(max_version=(1, 0)),
+            tensor.__dlpack__(dl_device=(1, 0)),
+            viewed.__dlpack__(),
+        ):
+            held = fakes.Held(capsule)
+            assert fakes.bytes_at(held.address, VALUES.nbytes) == VALUES.tobytes()
+            held.release()
 
 
 class TestWithoutTheDriver:
