@@ -1,6 +1,7 @@
 //! Reports what a conversion would do, column by column, and what it would cost.
 
 mod groups;
+mod host_only;
 mod matrix;
 mod ragged;
 mod report;

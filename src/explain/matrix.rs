@@ -1,6 +1,6 @@
 //! Rows of a report for a matrix: one for each column, which tells what is done to it on its way, and one for the matrix.
 
-use super::unread::HostOnly;
+use super::host_only::HostOnly;
 use super::{Report, ReportRow};
 use crate::device::Device;
 use crate::error::Error;

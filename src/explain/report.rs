@@ -4,7 +4,7 @@ use std::fmt;
 
 use arrow_schema::FieldRef;
 
-use super::unread::HostOnly;
+use super::host_only::HostOnly;
 use crate::column::PlannedColumn;
 use crate::cuda::is_cuda;
 use crate::device::Device;

@@ -1,7 +1,7 @@
 //! Rows of a report for a result: a column, a matrix, or the validity of either, of data or of a type.
 
+use super::host_only::HostOnly;
 use super::matrix::{explain_planned_matrix, matrix_of_type, refused_matrix};
-use super::unread::HostOnly;
 use super::{Report, ReportRow};
 use crate::arrow::DeviceArray;
 use crate::device::Device;

@@ -5,53 +5,14 @@ use arrow_schema::FieldRef;
 use super::{Report, ReportRow, explain, explain_parts};
 use crate::cuda::is_cuda;
 use crate::device::Device;
-use crate::error::{Error, Remedy, Result};
+use crate::error::{Error, Result};
 use crate::kernels::{gathers_on, has_kernel, is_gathered};
 use crate::plan::{Action, HostWait, needs_copy};
 use crate::ragged::{is_rows, plan_ragged_type};
 use crate::spec::{
-    ABOVE_1, CHUNKS, CopyMode, DICTIONARIES, Element, JOINED, MatrixSpec, MemoryOrder, NULLS, NULLS_READ, Nulls,
-    Options, PossibleStep, ResultKind, Spec, Undecided, may_be_null,
+    ABOVE_1, CHUNKS, CopyMode, DICTIONARIES, Element, JOINED, NULLS, NULLS_READ, Nulls, Options, PossibleStep, Spec,
+    Undecided, may_be_null,
 };
-
-/// A step that no kernel does for columns of these types: the host alone does it.
-#[derive(Clone, Debug)]
-pub(super) struct HostOnly {
-    action: Action,
-    column: Option<String>,
-    remedy: Option<Remedy>,
-}
-
-impl HostOnly {
-    /// Of a matrix: kernels read one element of a column for each row.
-    pub(super) fn of_matrix(spec: &MatrixSpec, memory_order: MemoryOrder) -> Option<Self> {
-        let memory_order = if memory_order == MemoryOrder::F { MemoryOrder::F } else { MemoryOrder::C };
-        spec.has_shapes().then_some(Self { action: Action::PackMatrix { memory_order }, column: None, remedy: None })
-    }
-
-    /// Of the validity of a column, or of those of a matrix: only bitmaps tell kernels what is null, and of one element a row in a matrix.
-    pub(super) fn of_validity(result: &ResultKind) -> Option<Self> {
-        let is_told = |spec: &Spec| spec.has_bitmap() && !spec.has_codes();
-        let (spec, remedy) = match result {
-            ResultKind::ColumnValidity { spec, .. } => {
-                (Some(spec).filter(|spec| !is_told(spec))?, spec.has_bitmap().then_some(Remedy::BitmapOnDevice))
-            }
-            ResultKind::Validity(matrix) => {
-                let mut columns = matrix.columns().iter().map(|(_, column)| column);
-                let refused = columns.find(|column| !is_told(column) || column.row_elements() != 1)?;
-                (refused, Some(Remedy::CopyToHostOrBitmaps))
-            }
-            ResultKind::Matrix(_) | ResultKind::Column { .. } => return None,
-        };
-        Some(Self { action: Action::Unpack, column: Some(spec.field().name().clone()), remedy })
-    }
-
-    fn error(self, device: Device) -> Error {
-        let error = needs_copy(device, &self.action.to_string());
-        let error = if let Some(remedy) = self.remedy { error.remedy_is(remedy) } else { error };
-        if let Some(column) = self.column { error.in_column(&column) } else { error }
-    }
-}
 
 /// Explains the conversion of any data of this field on a device, as far as type and device decide it: of a stream that is not read.
 ///

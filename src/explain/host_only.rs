@@ -1,0 +1,46 @@
+//! [`HostOnly`]: what the types of a result say that no kernel makes of it.
+
+use crate::device::Device;
+use crate::error::{Error, Remedy};
+use crate::plan::{Action, needs_copy};
+use crate::spec::{MatrixSpec, MemoryOrder, ResultKind, Spec};
+
+/// A step that no kernel does for columns of these types: the host alone does it.
+#[derive(Clone, Debug)]
+pub(super) struct HostOnly {
+    action: Action,
+    column: Option<String>,
+    remedy: Option<Remedy>,
+}
+
+impl HostOnly {
+    /// Of a matrix: kernels read one element of a column for each row.
+    pub(super) fn of_matrix(spec: &MatrixSpec, memory_order: MemoryOrder) -> Option<Self> {
+        let memory_order = if memory_order == MemoryOrder::F { MemoryOrder::F } else { MemoryOrder::C };
+        spec.has_shapes().then_some(Self { action: Action::PackMatrix { memory_order }, column: None, remedy: None })
+    }
+
+    /// Of the validity of a column, or of those of a matrix: only bitmaps tell kernels what is null, and of one element a row in a matrix.
+    pub(super) fn of_validity(result: &ResultKind) -> Option<Self> {
+        let is_told = |spec: &Spec| spec.has_bitmap() && !spec.has_codes();
+        let (spec, remedy) = match result {
+            ResultKind::ColumnValidity { spec, .. } => {
+                (Some(spec).filter(|spec| !is_told(spec))?, spec.has_bitmap().then_some(Remedy::BitmapOnDevice))
+            }
+            ResultKind::Validity(matrix) => {
+                let mut columns = matrix.columns().iter().map(|(_, column)| column);
+                let refused = columns.find(|column| !is_told(column) || column.row_elements() != 1)?;
+                (refused, Some(Remedy::CopyToHostOrBitmaps))
+            }
+            ResultKind::Matrix(_) | ResultKind::Column { .. } => return None,
+        };
+        Some(Self { action: Action::Unpack, column: Some(spec.field().name().clone()), remedy })
+    }
+
+    /// The error of a result on this device.
+    pub(super) fn error(self, device: Device) -> Error {
+        let error = needs_copy(device, &self.action.to_string());
+        let error = if let Some(remedy) = self.remedy { error.remedy_is(remedy) } else { error };
+        if let Some(column) = self.column { error.in_column(&column) } else { error }
+    }
+}
