@@ -5,7 +5,7 @@ use std::alloc::{Layout, alloc, dealloc};
 use std::ffi::{c_char, c_void};
 use std::ptr::{null_mut, without_provenance_mut};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_dlpack::ffi::arrow_device::{ArrowArray, ArrowSchema};
 
@@ -61,8 +61,9 @@ struct Tally<S> {
 #[derive(Debug)]
 struct Held<S> {
     _blocks: Vec<Block>,
-    _buffers: Box<[*mut c_void]>,
-    _children: Box<[*mut S]>,
+    // Boxes would end the pointers to their memory when they are moved, by the rules of aliasing.
+    _buffers: Vec<*mut c_void>,
+    _children: Vec<*mut S>,
     /// Children and dictionary, whatever the struct says of them.
     parts: Vec<Owned<S>>,
 }
@@ -129,11 +130,11 @@ pub(crate) struct Structs {
     tallies: Tallies,
 }
 
+/// The structs hold their addresses.
 #[derive(Debug, Default)]
-#[allow(clippy::vec_box, reason = "the structs hold their addresses")]
 struct Tallies {
-    schemas: Vec<Box<Tally<ArrowSchema>>>,
-    arrays: Vec<Box<Tally<ArrowArray>>>,
+    schemas: Vec<Arc<Tally<ArrowSchema>>>,
+    arrays: Vec<Arc<Tally<ArrowArray>>>,
 }
 
 impl Structs {
@@ -174,7 +175,7 @@ impl Structs {
 
     /// Which structs were not released as often as they should.
     pub(crate) fn check(&self) -> Result<(), String> {
-        fn check<S>(tallies: &[Box<Tally<S>>]) -> Result<(), String> {
+        fn check<S>(tallies: &[Arc<Tally<S>>]) -> Result<(), String> {
             for tally in tallies {
                 let released = tally.released.load(Ordering::SeqCst);
                 if released != tally.expected {
@@ -191,7 +192,7 @@ impl Structs {
 /// Pointers to the children as the struct claims them, and to the parts that it owns.
 struct Parts<S> {
     owned: Vec<Owned<S>>,
-    children: Box<[*mut S]>,
+    children: Vec<*mut S>,
     children_pointer: *mut *mut S,
     count: i64,
     dictionary: *mut S,
@@ -210,7 +211,6 @@ impl<S> Parts<S> {
         }
         // Whoever believes a count that is too large meets NULL.
         entries.resize(entries.len().max(count.clamp(0, 64) as usize) + 1, null_mut());
-        let mut entries = entries.into_boxed_slice();
         let children_pointer = aimed(links.children, entries.as_mut_ptr());
         Self { owned, children: entries, children_pointer, count, dictionary }
     }
@@ -248,12 +248,12 @@ impl Tallies {
         };
         let held = Held {
             _blocks: [format, name, metadata].into_iter().flatten().collect(),
-            _buffers: Box::default(),
+            _buffers: Vec::new(),
             _children: parts.children,
             parts: parts.owned,
         };
         let tally = tally(format!("ArrowSchema {path}"), alive, held);
-        let private_data = (&raw const *tally).cast_mut().cast();
+        let private_data = Arc::as_ptr(&tally).cast_mut().cast();
         self.schemas.push(tally);
         ArrowSchema { private_data, ..schema }
     }
@@ -271,7 +271,7 @@ impl Tallies {
             .iter()
             .map(|buffer| Block::new(&buffer.bytes, usize::from(buffer.pointer == super::node::Pointer::Misaligned)))
             .collect();
-        let mut buffers: Box<[*mut c_void]> = blocks
+        let mut buffers: Vec<*mut c_void> = blocks
             .iter()
             .zip(&node.buffers)
             .map(|(block, buffer)| match buffer.pointer {
@@ -294,12 +294,12 @@ impl Tallies {
         };
         let held = Held { _blocks: blocks, _buffers: buffers, _children: parts.children, parts: parts.owned };
         let tally = tally(format!("ArrowArray {path}"), alive, held);
-        let private_data = (&raw const *tally).cast_mut().cast();
+        let private_data = Arc::as_ptr(&tally).cast_mut().cast();
         self.arrays.push(tally);
         ArrowArray { private_data, ..array }
     }
 }
 
-fn tally<S>(what: String, alive: bool, held: Held<S>) -> Box<Tally<S>> {
-    Box::new(Tally { what, expected: usize::from(alive), released: AtomicUsize::new(0), held: Mutex::new(Some(held)) })
+fn tally<S>(what: String, alive: bool, held: Held<S>) -> Arc<Tally<S>> {
+    Arc::new(Tally { what, expected: usize::from(alive), released: AtomicUsize::new(0), held: Mutex::new(Some(held)) })
 }
