@@ -353,16 +353,22 @@ impl Spec {
     }
 
     /// Returns the field that a tensor of this spec keeps: only if its elements are still what the field says. Filled
-    /// codes are no codes of the dictionary any more.
+    /// codes are no codes of the dictionary any more, and days in seconds are numbers, as in any other unit.
     #[must_use]
     pub(crate) fn kept_field(&self) -> Option<&FieldRef> {
         let filled_codes = self.has_codes() && matches!(self.nulls, Nulls::Filled(_));
-        let still = !self.is_cast() && !filled_codes;
+        let still = !self.is_cast() && !filled_codes && !self.counts_days();
         if self.categories.is_some() {
             let is_filled = matches!(self.nulls, Nulls::Filled(_));
             return self.encoded.as_ref().filter(|_| still && !is_filled);
         }
         still.then(|| self.decoded.as_ref().unwrap_or(&self.field))
+    }
+
+    /// Returns whether days are decoded to seconds, by `unit=`.
+    fn counts_days(&self) -> bool {
+        let decoded = self.decoded.as_ref().filter(|_| value::has_days(self.field.data_type()));
+        decoded.is_some_and(|decoded| !value::has_days(decoded.data_type()))
     }
 
     /// Elements in a row.

@@ -334,6 +334,21 @@ pub(super) fn innermost(data_type: &DataType) -> &DataType {
     }
 }
 
+/// Returns whether the values of a type, in dictionaries, runs and lists, are days.
+pub(super) fn has_days(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Date32 => true,
+        DataType::Dictionary(_, values) => has_days(values),
+        DataType::RunEndEncoded(_, values) => has_days(values.data_type()),
+        DataType::FixedSizeList(item, _)
+        | DataType::List(item)
+        | DataType::LargeList(item)
+        | DataType::ListView(item)
+        | DataType::LargeListView(item) => has_days(item.data_type()),
+        _ => false,
+    }
+}
+
 /// Returns whether the elements of a type, under fixed-size lists, are codes of a dictionary.
 pub(crate) fn has_codes(data_type: &DataType) -> bool {
     dictionary_values(data_type).is_some()

@@ -275,3 +275,26 @@ def test_complex_tensors_stay_complex_unless_another_dtype_is_asked_for(dtype: s
     assert np.from_dlpack(parts)[..., 1].tolist() == source.imag.tolist()
     with pytest.raises(ad.CopyError, match="gathered"):
         ad.to_tensor(wrap(source[::2]), copy=False)
+
+
+@pytest.mark.parametrize(("unit", "in_a_day"), [("s", 86_400), ("ms", 86_400_000), ("ns", 86_400 * 10**9)])
+def test_days_in_a_unit_return_as_numbers(unit: str, in_a_day: int):
+    """In seconds, too, to which days are decoded first."""
+    days = pa.array([0, 1, 1], pa.date32())
+    codes = days.dictionary_encode()
+    runs = pa.RunEndEncodedArray.from_arrays(pa.array([1, 3], pa.int32()), days[:2])
+    made = [ad.to_tensor(column, unit=unit) for column in (days, codes, runs, pa.chunked_array([days, days]))]
+    made += [ad.to_tensors(pa.table({"t": days}), unit=unit)["t"]]
+    made += [next(iter(ad.Loader(pa.table({"t": days}), batch_size=3, columns={"t": "t"}, unit=unit)))["t"]]
+    for tensor in made:
+        assert pa.array(ad.to_arrow(tensor)).type == pa.int64()
+    for lists in (pa.array([[0, 1]], pa.list_(pa.date32())), pa.array([[0, 1]], pa.list_(pa.date32(), 2))):
+        rows = ad.to_tensor(lists, unit=unit, length=2)
+        assert pa.array(ad.to_arrow(rows, type=pa.list_(pa.int64()))).to_pylist() == [[0, in_a_day]]
+        assert pa.array(ad.to_arrow(rows)).type == pa.fixed_shape_tensor(pa.int64(), [2])
+    ragged = ad.to_ragged(pa.array([[0], [1, 1]], pa.list_(pa.date32())), unit=unit)
+    assert pa.array(ragged).type == pa.list_(pa.int64())
+    # Without a unit they return as days.
+    for column in (days, codes):
+        back = pa.array(ad.to_arrow(ad.to_tensor(column, dictionary="values")))
+        assert back == days
