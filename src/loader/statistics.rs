@@ -380,6 +380,10 @@ impl Seen {
 
     fn mean(&self, first: Number) -> f64 {
         let count = i128::from(self.count);
+        // Both are doubles, so that one division rounds.
+        if matches!(first, Number::Int(_)) && self.whole.unsigned_abs() <= 1 << f64::MANTISSA_DIGITS {
+            return nearest(self.whole) / nearest(count);
+        }
         match (first, self.whole.checked_div(count), self.whole.checked_rem(count)) {
             // The fraction by itself, because the sum may have more digits than a double.
             (Number::Int(_), Some(whole), Some(rest)) => nearest(whole) + nearest(rest) / nearest(count),

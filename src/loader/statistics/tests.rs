@@ -56,6 +56,9 @@ fn integers_are_summed_and_compared_exactly() {
         (unsigned.clone(), least, Scalar::Int((u64::MAX - 2).into())),
         (unsigned, mean, Scalar::Float(2_f64.powi(64))),
         (integers(&[-1, -2]), mean, Scalar::Float(-1.5)),
+        // Divided once: one and two thirds would be rounded twice.
+        (integers(&[1, 2, 2]), mean, Scalar::Float(5.0 / 3.0)),
+        (integers(&[-1, -2, -2]), mean, Scalar::Float(-5.0 / 3.0)),
         // The sum has more digits than a double: rounded, its mean would be one more.
         (integers(&[large, large, large, large, large, large, large + 3]), mean, Scalar::Float(2_f64.powi(52))),
         (integers(&[4, 7, 4, 9, 9]), Statistic::Mode, Scalar::Int(4)),
