@@ -413,7 +413,7 @@ class Ragged(Generic[_ArrayT_co]):
     values: an object with `__dlpack__`, or a Ragged for nested lists.
     offsets: int32 or int64, one more than there are rows; with `lengths`, one per row.
     lengths: the dtype of the offsets, one per row, for rows that overlap or leave gaps.
-    shapes: int32 of shape (rows, dimensions), for rows that are tensors.
+    shapes: int32 of shape (rows, dimensions), for rows that are tensors. The offsets are int32 then.
     validity: a bool per row, True where the row is valid.
 
     All are on one device. On CUDA a kernel looks at the offsets, and the call waits for the kernel; so does each
@@ -534,7 +534,7 @@ class Loader(Generic[_BatchT_co]):
         of its values, and 8 for the place of each string and list of `padded`, `ragged` and `arrow`. More bytes are an
         error of the batch that needs them: the order does not depend on it.
     seed: the seed of the shuffle, together with the epoch's number. None draws a random seed; `state_dict()`
-        contains it.
+        contains it. Without a shuffle no seed is used, and the state has None.
     drop_last: whether to leave out a last batch with fewer rows.
     prefetch: the number of batches to make ahead; 0 makes each batch on request, without a thread.
     threads: the number of threads that convert a large batch; None is ARROW_DLPACK_THREADS, or one per core.
@@ -947,7 +947,8 @@ def statistics(
     Nulls and NaN are no values. "mean" and "std" are floats: sums of integers are exact, those of floats are
     compensated. "std" divides by the number of values. "min", "max" and "mode" are values of the column; the mode is
     the most frequent one, of several the lowest. "count" is the number of values, "null_count" that of nulls, also of
-    columns that are no numbers. Temporal columns count in their ticks, values of lists one by one.
+    columns that are no numbers, except structs: name their fields. Temporal columns count in their ticks, values of
+    lists of a fixed size one by one, other lists as one value each.
 
     source: Arrow data of any library, an iterable of it, a data set or file that is read in batches, or a callable
         that returns one of these: as for `Loader`. Or shards: a list of (source, rows), such as that of
@@ -989,13 +990,15 @@ def to_tensor(
     obj: Arrow data of any library (a column, record batch, table, data frame, query or stream), a tensor with
         `__dlpack__`, an iterable of Arrow data, or a data set or file that is read in batches.
     dtype: a name such as "float32" or NumPy's "f4", or a type of Python, NumPy, Arrow, polars, pandas, torch or
-        another library that stands for a dtype. Casts check each value; floats take the nearest one. Without a
-        dtype, the columns of a matrix are promoted: numbers of one kind to the wider one, integers with floats as in
-        NumPy, bools to the dtype of the other columns. Ticks, unscaled decimals and dictionary codes only join
-        columns of their own kind. The dtype of a column takes part in the promotion.
+        another library that stands for a dtype. Casts check each value; floats take the nearest one, and refuse a
+        finite number beyond their range. Without a dtype, the columns of a matrix are promoted: numbers of one kind
+        to the wider one, integers with floats as in NumPy, bools to the dtype of the other columns. Ticks, unscaled
+        decimals and dictionary codes only join columns of their own kind. The dtype of a column takes part in the
+        promotion.
     nulls: "error", "nan", "keep" (undefined values in a view, zero in a copy: `validity` of `obj` says which), or a
         number that fills them. A float is rounded to the nearest; an integer or bool must hold the number exactly.
-    decimal: "unscaled" for the stored integers. None is the values, which need a dtype unless the scale is 0.
+    decimal: "unscaled" for the stored integers. None is the values, which need a dtype unless the scale is 0. Decimals
+        of 128 and 256 bits always need a dtype.
     unit: "s", "ms", "us" or "ns": timestamps, durations, dates and times as numbers of that unit. An integer dtype,
         int64 by default, takes whole numbers alone; a float dtype takes the division. None is their own ticks, and so
         is their own unit: int32 for times of 32 bits.
@@ -1460,11 +1463,11 @@ def to_arrow(
     values, unless `validity` is passed: `to_arrow(x, validity=ad.validity(column))`.
 
     x: an object with `__dlpack__`, or a Ragged, which becomes a list array.
-    type: the Arrow type or field of the result; a value that it cannot hold is an error. With names it is that
-        of every column, or a schema with these names, a dict by name, or a list, in which None keeps a column's
-        own type.
-    validity: a bool per row, True where it is valid, which becomes the validity bitmap. With names also of
-        shape (rows, columns): a bitmap for each column.
+    type: the Arrow type or field of the result; a value that it cannot hold exactly is an error, such as 0.1 of
+        float64 as float32. With names it is that of every column, or a schema with these names, a dict by name, or a
+        list, in which None keeps a column's own type.
+    validity: a bool per row, True where it is valid, which becomes the validity bitmap, also under copy=False. With
+        names also of shape (rows, columns): a bitmap for each column.
     names: the names of the matrix's columns, all different. If it has more dimensions, the rows of a column
         have the rest.
     copy: None copies if needed, False never (an error instead), True always.
@@ -1662,7 +1665,10 @@ def arrow(*columns: str) -> _VariedGroup:
     """
 
 def track_copies() -> CopyLog:
-    """Logs every copy that this package makes inside a `with` block on this thread: what, why, bytes."""
+    """Logs every copy that this package makes inside a `with` block on this thread: what, why, bytes.
+
+    The copy that unpickling makes, and so `copy.deepcopy`, has no entry.
+    """
 
 def stream(stream: _Stream, /) -> StreamContext:
     """Sets the CUDA stream of this thread inside a `with` block; outside, it is the legacy default stream. Blocks

@@ -67,8 +67,8 @@ def loader(split: Any, *, batch_size: int, **options: Any) -> Loader[Any]:
     (`DataContext.execution_options.preserve_order`) and there is one split; else a state cannot be resumed, and a
     resumed `Loader` raises an error. Codes of dictionaries differ from block to block: pass `categories`.
 
-    Raises TypeError for `rank`, `world_size` or `sources`, and what `Loader` raises. `iter()` raises ValueError for a
-    split without rows of which Ray does not know the columns.
+    Raises TypeError for `rank`, `world_size`, `sources`, `lanes` or `readers`, and what `Loader` raises. `iter()`
+    raises ValueError for a split without rows of which Ray does not know the columns.
     """
     for name in ("rank", "world_size", "sources", "lanes", "readers"):
         if name in options:

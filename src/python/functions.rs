@@ -69,13 +69,15 @@ fn each_result<'py>(
 /// obj: Arrow data of any library (a column, record batch, table, data frame, query or stream), a tensor with
 ///     `__dlpack__`, an iterable of Arrow data, or a data set or file that is read in batches.
 /// dtype: a name such as "float32" or NumPy's "f4", or a type of Python, NumPy, Arrow, polars, pandas, torch or
-///     another library that stands for a dtype. Casts check each value; floats take the nearest one. Without a
-///     dtype, the columns of a matrix are promoted: numbers of one kind to the wider one, integers with floats as in
-///     NumPy, bools to the dtype of the other columns. Ticks, unscaled decimals and dictionary codes only join
-///     columns of their own kind. The dtype of a column takes part in the promotion.
+///     another library that stands for a dtype. Casts check each value; floats take the nearest one, and refuse a
+///     finite number beyond their range. Without a dtype, the columns of a matrix are promoted: numbers of one kind
+///     to the wider one, integers with floats as in NumPy, bools to the dtype of the other columns. Ticks, unscaled
+///     decimals and dictionary codes only join columns of their own kind. The dtype of a column takes part in the
+///     promotion.
 /// nulls: "error", "nan", "keep" (undefined values in a view, zero in a copy: `validity` of `obj` says which), or a
 ///     number that fills them. A float is rounded to the nearest; an integer or bool must hold the number exactly.
-/// decimal: "unscaled" for the stored integers. None is the values, which need a dtype unless the scale is 0.
+/// decimal: "unscaled" for the stored integers. None is the values, which need a dtype unless the scale is 0. Decimals
+///     of 128 and 256 bits always need a dtype.
 /// unit: "s", "ms", "us" or "ns": timestamps, durations, dates and times as numbers of that unit. An integer dtype,
 ///     int64 by default, takes whole numbers alone; a float dtype takes the division. None is their own ticks, and so
 ///     is their own unit: int32 for times of 32 bits.
@@ -329,6 +331,8 @@ fn validity<'py>(
 }
 
 /// Logs every copy that this package makes inside a `with` block on this thread: what, why, bytes.
+///
+/// The copy that unpickling makes, and so `copy.deepcopy`, has no entry.
 #[pyfunction]
 fn track_copies() -> CopyLog {
     CopyLog::default()

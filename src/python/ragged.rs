@@ -35,7 +35,7 @@ const DETACH_FROM: usize = 1 << 12;
 /// values: an object with `__dlpack__`, or a Ragged for nested lists.
 /// offsets: int32 or int64, one more than there are rows; with `lengths`, one per row.
 /// lengths: the dtype of the offsets, one per row, for rows that overlap or leave gaps.
-/// shapes: int32 of shape (rows, dimensions), for rows that are tensors.
+/// shapes: int32 of shape (rows, dimensions), for rows that are tensors. The offsets are int32 then.
 /// validity: a bool per row, True where the row is valid.
 ///
 /// All are on one device. On CUDA a kernel looks at the offsets, and the call waits for the kernel; so does each

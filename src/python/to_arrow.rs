@@ -37,11 +37,11 @@ use crate::tensor::Tensor;
 /// values, unless `validity` is passed: `to_arrow(x, validity=ad.validity(column))`.
 ///
 /// x: an object with `__dlpack__`, or a Ragged, which becomes a list array.
-/// type: the Arrow type or field of the result; a value that it cannot hold is an error. With names it is that
-///     of every column, or a schema with these names, a dict by name, or a list, in which None keeps a column's
-///     own type.
-/// validity: a bool per row, True where it is valid, which becomes the validity bitmap. With names also of
-///     shape (rows, columns): a bitmap for each column.
+/// type: the Arrow type or field of the result; a value that it cannot hold exactly is an error, such as 0.1 of
+///     float64 as float32. With names it is that of every column, or a schema with these names, a dict by name, or a
+///     list, in which None keeps a column's own type.
+/// validity: a bool per row, True where it is valid, which becomes the validity bitmap, also under copy=False. With
+///     names also of shape (rows, columns): a bitmap for each column.
 /// names: the names of the matrix's columns, all different. If it has more dimensions, the rows of a column
 ///     have the rest.
 /// copy: None copies if needed, False never (an error instead), True always.

@@ -40,7 +40,7 @@ use crate::spec::Conversion;
 ///     of its values, and 8 for the place of each string and list of `padded`, `ragged` and `arrow`. More bytes are an
 ///     error of the batch that needs them: the order does not depend on it.
 /// seed: the seed of the shuffle, together with the epoch's number. None draws a random seed; `state_dict()`
-///     contains it.
+///     contains it. Without a shuffle no seed is used, and the state has None.
 /// drop_last: whether to leave out a last batch with fewer rows.
 /// prefetch: the number of batches to make ahead; 0 makes each batch on request, without a thread.
 /// threads: the number of threads that convert a large batch; None is ARROW_DLPACK_THREADS, or one per core.

@@ -20,7 +20,8 @@ const MOST_VALUES: usize = 1_000_000;
 /// Nulls and NaN are no values. "mean" and "std" are floats: sums of integers are exact, those of floats are
 /// compensated. "std" divides by the number of values. "min", "max" and "mode" are values of the column; the mode is
 /// the most frequent one, of several the lowest. "count" is the number of values, "null_count" that of nulls, also of
-/// columns that are no numbers. Temporal columns count in their ticks, values of lists one by one.
+/// columns that are no numbers, except structs: name their fields. Temporal columns count in their ticks, values of
+/// lists of a fixed size one by one, other lists as one value each.
 ///
 /// source: Arrow data of any library, an iterable of it, a data set or file that is read in batches, or a callable
 ///     that returns one of these: as for `Loader`. Or shards: a list of (source, rows), such as that of
