@@ -45,4 +45,4 @@ pub(crate) use requested::{check_requested_on, requested_on};
 #[cfg(feature = "python")]
 pub(crate) use settled::{REALIGNED, copied_where_it_is, why_copied};
 pub use to_device::{array_to_device, stream_to_device, tensor_to_device, tensors_to_device};
-pub(crate) use to_device::{array_to_read, bytes_to_host};
+pub(crate) use to_device::{array_to_read, bytes_of_copy};

@@ -46,7 +46,8 @@ impl VariedGroup {
     pub(super) fn report(&self, device: Device, planned: Result<&PlannedRows>) -> Report {
         match planned {
             Ok(PlannedRows::Arrow(batch)) => {
-                explain_batch(&self.name, &self.field, device, Some(&batch.plan), batch.copy).in_group(&self.name)
+                let plan = (&batch.plan, batch.bytes_of_copy());
+                explain_batch(&self.name, &self.field, device, Some(plan), batch.copy).in_group(&self.name)
             }
             rows => self.parts_report(device, rows.and_then(PlannedRows::parts)),
         }

@@ -13,6 +13,7 @@ use crate::error::Result;
 use crate::plan::{Action, Placement, Plan};
 use crate::ragged::{Part, PlannedPadded, PlannedRagged, parts_of};
 use crate::spec::CopyMode;
+use crate::transfer::bytes_of_copy;
 
 /// Rows that are about to be made: what will be done is decided, and no element was read.
 #[derive(Debug)]
@@ -128,6 +129,15 @@ impl PlannedBatch {
         let plan = Plan::of_bytes(rows, bytes.filter(|_| !chunks.is_empty()), Action::JoinRows);
         let plan = Plan { placement, ..plan };
         Ok(Self { field: field.clone(), copy, plan, batch })
+    }
+
+    /// The bytes of a copy of the rows on another device; of rows that are joined first, those that the join writes. `None` if only offsets
+    /// in a device's memory tell.
+    pub(super) fn bytes_of_copy(&self) -> Option<usize> {
+        match &self.batch {
+            BatchChunks::Only(array) => bytes_of_copy(array),
+            BatchChunks::Joined(_) => Some(self.plan.bytes),
+        }
     }
 
     fn run(self) -> Result<DeviceArray> {

@@ -51,18 +51,20 @@ fn row(column: String, device: Device, part: Part) -> ReportRow {
     row
 }
 
-/// Explains an Arrow batch of this name that was planned, or of any data of this field where there is no plan.
+/// Explains an Arrow batch of this name that was planned, with the bytes of a copy of it, or of any data of this field where there is no
+/// plan.
 pub(crate) fn explain_batch(
     name: &str,
     field: &FieldRef,
     device: Device,
-    plan: Option<&Plan>,
+    plan: Option<(&Plan, Option<usize>)>,
     copy: CopyMode,
 ) -> Report {
     let mut row = ReportRow { device, ..ReportRow::of_type(name.to_owned(), field.data_type().to_string()) };
-    row.shape = vec![plan.and_then(|plan| i64::try_from(plan.rows).ok())];
+    row.shape = vec![plan.and_then(|(plan, _)| i64::try_from(plan.rows).ok())];
+    row.arrow_bytes = plan.and_then(|(_, bytes)| bytes);
     row.fill(|row| match plan {
-        Some(plan) => plan.refuse_steps(copy).map(|()| row.take(plan)),
+        Some((plan, _)) => plan.refuse_steps(copy).map(|()| row.take(plan)),
         // Nothing on a device joins them.
         None if !device.is_cpu() && copy == CopyMode::Always => Err(needs_copy(device, &Action::JoinRows.to_string())),
         None => {

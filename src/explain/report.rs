@@ -54,6 +54,8 @@ pub struct ReportRow {
     pub waits: Vec<String>,
     /// Whether the last step is the way to the device that was asked for.
     pub(super) is_sent: bool,
+    /// Bytes of a copy of the Arrow data that it is, which no shape tells.
+    pub(super) arrow_bytes: Option<usize>,
     /// What types say of the columns that it is made of, where no data was seen.
     pub(super) specs: Vec<Spec>,
     /// What of it no kernel makes of any data of its types.
@@ -132,6 +134,7 @@ impl ReportRow {
             kernel: false,
             waits: Vec::new(),
             is_sent: false,
+            arrow_bytes: None,
             specs: Vec::new(),
             host_only: None,
             bytes: 0,

@@ -16,7 +16,7 @@ use crate::ragged::is_ragged;
 use crate::spec::NULLS;
 use crate::spec::{CopyMode, Spec};
 use crate::tensor::Tensor;
-use crate::transfer::{Destination, bytes_to_host, plan_transfer_unasked};
+use crate::transfer::{Destination, bytes_of_copy, plan_transfer_unasked};
 
 const OFFSETS_READ: &str = "the ends of offsets, which tell how many bytes that is, are read";
 
@@ -51,7 +51,7 @@ impl ReportRow {
 
     /// Adds the transfer to a device, behind what is there.
     fn send(&mut self, device: Device, copy: CopyMode) {
-        self.send_bytes(device, copy, self.result_bytes().unwrap_or(0));
+        self.send_bytes(device, copy, self.result_bytes().or(self.arrow_bytes).unwrap_or(0));
     }
 
     /// As [`ReportRow::send`], of so many bytes.
@@ -178,7 +178,7 @@ impl Report {
         let rows = rows.and_then(|rows| i64::try_from(rows).ok());
         whole.shape = vec![rows];
         if whole.is_copied() && !whole.at_most {
-            match filled().try_fold(0_usize, |bytes, chunk| bytes.checked_add(bytes_to_host(chunk)?)) {
+            match filled().try_fold(0_usize, |bytes, chunk| bytes.checked_add(bytes_of_copy(chunk)?)) {
                 Some(bytes) => whole.bytes = bytes,
                 None => {
                     whole.shape = vec![None];

@@ -166,10 +166,13 @@ fn check_memory(array: &DeviceArray) -> Result<()> {
     checked.into_iter().try_for_each(|range| current.check_memory(range.start, range.len(), array.device()))
 }
 
-/// Returns the bytes of a copy of an array to the host; `None` if only its offsets tell.
-pub(crate) fn bytes_to_host(array: &DeviceArray) -> Option<usize> {
-    let unread = |_: &[_]| Err(elsewhere(array.device(), Device::CPU));
-    let apart = Decomposed::new(array, true, &mut { unread }).ok()?;
+/// Returns the bytes of a copy of an array from or to the host; `None` if only its offsets tell, and the host does not read them.
+pub(crate) fn bytes_of_copy(array: &DeviceArray) -> Option<usize> {
+    let mut read = |wanted: &[Wanted]| match array.device().is_cpu() {
+        true => read_where_it_is(array, wanted),
+        false => Err(elsewhere(array.device(), Device::CPU)),
+    };
+    let apart = Decomposed::new(array, true, &mut read).ok()?;
     let mut arena = Arena::default();
     apart.pieces.iter().try_for_each(|piece| arena.place(piece.len()).map(drop)).ok()?;
     Some(arena.bytes())

@@ -51,3 +51,31 @@ def test_nothing_on_a_device_joins_rows(kind: int, rows: tuple[int, ...], keywor
     again = on(kind, *rows).to_device("cpu")
     made = ad.to_tensors(again, columns=GROUPS, **keywords)["g"]
     assert pa.record_batch(made).num_rows == sum(rows)
+
+
+@pytest.mark.parametrize("device", ["cuda:0", "cuda_host"])
+def test_explain_knows_the_bytes_that_go_to_a_device(device: str) -> None:
+    rows = range(1000)
+    structs = pa.array([None if row % 4 == 0 else {"x": row, "y": "q" * (row % 3)} for row in rows])
+    columns = [
+        pa.array([None if row % 5 == 0 else row for row in rows], pa.int16()),
+        pa.array(["x" * (row % 7) for row in rows]),
+        pa.array([[row] * (row % 3) for row in rows]),
+        pa.array([row % 3 == 0 for row in rows]),
+        pa.array(["a", "b"] * 500).dictionary_encode(),
+        structs,
+    ]
+    whole = pa.table(dict(zip("istbdr", columns, strict=True)))
+    for source in (whole, whole.slice(101, 333)):
+        for groups in ({"g": ad.arrow(*"istbdr")}, {"g": ad.arrow("s"), "x": "b", "h": ad.arrow("i", "r")}):
+            report = ad.explain(source, columns=groups, device=device)
+            with ad.track_copies() as log:
+                ad.to_tensors(source, columns=groups, device=device)
+            assert report.bytes == log.bytes > 0
+    # Rows that are joined first are copied twice; the second time with padding between the bitmap and the values.
+    numbers = pa.chunked_array([columns[0].slice(1, 200), columns[0].slice(300)])
+    report = ad.explain(pa.table({"i": numbers}), columns={"g": ad.arrow("i")}, device=device)
+    with ad.track_copies() as log:
+        ad.to_tensors(pa.table({"i": numbers}), columns={"g": ad.arrow("i")}, device=device)
+    assert 2 * 900 * 2 <= report.bytes <= log.bytes < report.bytes + 64
+    assert len(log) == 2
