@@ -307,8 +307,9 @@ impl Conversion {
             return require_columns(field, self.selection.columns().chain(names));
         }
         let missing = names.filter(|name| name != field.name());
-        let errors =
-            missing.map(|name| Error::argument("there is no such column: the data is one array").in_column(name));
+        let of_one = Error::argument("there is no such column: the data is one array")
+            .remedy_is("pass one value for the array, and not a value for each column");
+        let errors = missing.map(|name| of_one.clone().in_column(name));
         Error::of_columns(errors).map_or(Ok(()), Err)
     }
 

@@ -241,6 +241,21 @@ class TestOptions:
         seconds = duckdb.sql("SELECT epoch(i) AS i FROM (SELECT INTERVAL 1 DAY AS i)")
         assert ad.to_tensor(seconds, xp=np).tolist() == [[86_400]]
 
+    @pytest.mark.parametrize(
+        ("option", "value", "array"),
+        [
+            ("unit", "s", pa.array([1000], pa.timestamp("ms"))),
+            ("nulls", 0, pa.array([1, None])),
+            ("dtype", "float32", pa.array([1])),
+            ("length", 1, pa.array([[1]])),
+        ],
+    )
+    def test_options_by_column_of_one_array(self, option: str, value: Any, array: pa.Array):
+        with pytest.raises(ad.ConversionError, match="the data is one array") as caught:
+            ad.to_tensor(array, **{option: {"x": value}})
+        assert caught.value.remedy == "pass one value for the array, and not a value for each column"
+        assert len(ad.to_tensor(array, **{option: value})) == len(array)
+
 
 NUMBERS_OF_PANDAS = pd.Index([1, 2])
 
