@@ -17,7 +17,7 @@ use arrow_schema::FieldRef;
 
 pub(crate) use chunk_ref::{ColumnRef, columns, readiness_of, refuse_counted, require_host};
 pub(crate) use dictionaries::{are_compared, remedy_of_different, shared_dictionary};
-pub(crate) use host_reads::{add_unknowns, read_nulls, refuse_known_there};
+pub(crate) use host_reads::{add_unknowns, read_nulls, refuse_known_on_device};
 pub(crate) use in_turn::in_turn;
 pub(crate) use planned::{DecodedColumn, PlannedColumn, SharedReads, decode_column, read_chunks, with_planned};
 #[cfg(feature = "python")]

@@ -51,7 +51,7 @@ fn mask<'a>(spec: &Spec, leaf: &Leaf<'a>, readiness: &Readiness, facts: Option<&
 }
 
 /// As [`refuse_known`], of a leaf that is converted on its device, where codes of a dictionary with nulls are refused too.
-pub(crate) fn refuse_known_there(spec: &Spec, leaf: &Leaf<'_>) -> Result<()> {
+pub(crate) fn refuse_known_on_device(spec: &Spec, leaf: &Leaf<'_>) -> Result<()> {
     if spec.nulls() == Nulls::Refused {
         let checked = leaf.refuse_counted_values(spec.decoded().is_some());
         checked.map_err(|error| error.in_column(spec.field().name()))?;

@@ -6,7 +6,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::chunk_ref::{ColumnRef, columns, readiness_of};
 use super::dictionaries::{are_compared, shared_dictionary};
-use super::host_reads::{read_nulls, refuse_known_there};
+use super::host_reads::{read_nulls, refuse_known_on_device};
 use super::runner::{Runner, run_step};
 use crate::arrow::DeviceArray;
 use crate::convert::{self, Backend, ColumnChunk, ColumnTask, HostPass, what};
@@ -96,7 +96,7 @@ impl<'a> PlannedColumn<'a> {
             shared_dictionary(self.spec, self.chunks())?;
             convert::check_nulls(self.spec, self.chunks())
         } else {
-            self.chunks.iter().try_for_each(|chunk| refuse_known_there(self.spec, &chunk.leaf))
+            self.chunks.iter().try_for_each(|chunk| refuse_known_on_device(self.spec, &chunk.leaf))
         }
     }
 

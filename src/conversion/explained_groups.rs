@@ -93,6 +93,6 @@ fn refused(name: &str, field: &FieldRef, group: &Group, error: Error) -> Report 
     let columns = select(field, Some(group.columns())).unwrap_or_default();
     let types: Vec<_> = columns.iter().map(|(_, column)| column.data_type().to_string()).collect();
     let mut row = ReportRow::of_type(name.to_owned(), types.join(", "));
-    row.error = Some(error.in_group(name));
+    row.error = Some(error.in_group(name).of_named_results());
     Report { rows: vec![row], ..Report::default() }
 }

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 /// Makes one array of slots of arrays.
 pub(super) type Join<'a> = &'a dyn Fn(&[(&ArrayData, Range<usize>)]) -> Result<Option<ArrayData>>;
 
-/// The lists over the items that they have alone.
+/// Returns the lists over the items that they have alone.
 pub(super) fn with_own_items<T: ArrowNativeType>(lists: &ArrayData) -> Result<ArrayData> {
     let broken = || Error::invalid("the offsets of a list lead out of its items");
     let stored: &[T] = lists.buffers().first().map_or(&[], |offsets| offsets.typed_data());
@@ -36,14 +36,14 @@ pub(super) fn with_own_items<T: ArrowNativeType>(lists: &ArrayData) -> Result<Ar
     Ok(unsafe { lists.build_unchecked() })
 }
 
-/// The fixed-size lists over the items that they have alone.
+/// Returns the fixed-size lists over the items that they have alone.
 pub(super) fn with_fixed_items(lists: &ArrayData, size: usize) -> Result<ArrayData> {
     let items = with_own_fields(child(lists, size)?)?;
     // SAFETY: as many lists, over their own items from the first one on.
     Ok(unsafe { lists.clone().into_builder().offset(0).child_data(vec![items]).build_unchecked() })
 }
 
-/// The list views over a copy of the items that they show, one after the other.
+/// Returns the list views over a copy of the items that they show, one after the other.
 pub(super) fn with_shown_items<T: ArrowNativeType>(views: &ArrayData, join: Join<'_>) -> Result<ArrayData> {
     let broken = || Error::invalid("the views of a list lead out of its items");
     let items = views.child_data().first().ok_or_else(broken)?;
@@ -108,9 +108,9 @@ pub(super) fn with_own_runs<T: ArrowNativeType>(runs: &ArrayData) -> Result<Arra
     Ok(unsafe { runs.clone().into_builder().offset(0).child_data(vec![own_ends, values]).build_unchecked() })
 }
 
-/// These slots of a child as an array of their own.
-fn joined(slots: &[(&ArrayData, Range<usize>)], child: &ArrayData, join: Join<'_>) -> Result<ArrayData> {
-    Ok(join(slots)?.unwrap_or_else(|| child.slice(0, 0)))
+/// Returns these slots of a child as an array of their own.
+fn joined(slots: &[(&ArrayData, Range<usize>)], items: &ArrayData, join: Join<'_>) -> Result<ArrayData> {
+    join(slots)?.map_or_else(|| with_own_fields(items.slice(0, 0)), Ok)
 }
 
 /// The integers of a buffer, one for each of the array's slots.

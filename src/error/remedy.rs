@@ -242,8 +242,8 @@ remedies! {
         "name one of its fields by its path, such as columns={{{path}: ad.ragged({path})}}",
     }
     ColumnAsTensor { column } {
-        "its rows have one length: select it as Group::column of {column}",
-        "its rows have one length: name the column alone, such as columns={{{column}: {column}}}",
+        "its rows have one length: select it as Group::column of {column}, or the fields of a struct by their paths",
+        "its rows have one length: name the column alone, such as columns={{{column}: {column}}}, or the fields of a struct by their paths",
     }
     RaggedOrFixedItems {
         "convert it as ragged rows: Conversion::length makes rows of the outer lists alone",
@@ -303,7 +303,8 @@ remedies! {
         "pass dtype=\"float64\" for the values, or decimal=\"unscaled\" with dtype=\"int64\" for the stored integers",
     }
     LeaveOutOfUnit { "leave the column out of Conversion::unit", "leave the column out of unit=" }
-    LengthOfOthers { "set Conversion::length for the other columns alone", "pass a dict of the other columns as length=" }
+    LengthOfOthers { "set Conversion::length for the other columns alone, or not at all for an array by itself",
+        "pass a dict of the other columns as length=, or leave it out for an array by itself" }
     LeaveOutOfLength { "leave the column out of Conversion::length", "leave the column out of length=" }
     NoLengthOrBools { "set no Conversion::length, or ask for the validity as bools", "leave out length=, or bits=" }
     NoLength { "set no Conversion::length", "leave length= out" }

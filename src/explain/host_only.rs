@@ -14,13 +14,16 @@ pub(super) struct HostOnly {
 }
 
 impl HostOnly {
-    /// Of a matrix: kernels read one element of a column for each row.
+    /// Returns the packing of a matrix that no kernel does: kernels read one element of a column for each row.
     pub(super) fn of_matrix(spec: &MatrixSpec, memory_order: MemoryOrder) -> Option<Self> {
         let memory_order = if memory_order == MemoryOrder::F { MemoryOrder::F } else { MemoryOrder::C };
-        spec.has_shapes().then_some(Self { action: Action::PackMatrix { memory_order }, column: None, remedy: None })
+        // Nothing is packed of lists without items.
+        let is_packed = spec.has_shapes() && spec.width() > 0;
+        is_packed.then_some(Self { action: Action::PackMatrix { memory_order }, column: None, remedy: None })
     }
 
-    /// Of the validity of a column, or of those of a matrix: only bitmaps tell kernels what is null, and of one element a row in a matrix.
+    /// Returns the validity, of a column or a matrix, that no kernel makes: kernels read bitmaps alone, in a matrix of columns with one
+    /// element a row.
     pub(super) fn of_validity(result: &ResultKind) -> Option<Self> {
         let is_told = |spec: &Spec| spec.has_bitmap() && !spec.has_codes();
         let (spec, remedy) = match result {
@@ -37,7 +40,7 @@ impl HostOnly {
         Some(Self { action: Action::Unpack, column: Some(spec.field().name().clone()), remedy })
     }
 
-    /// The error of a result on this device.
+    /// Returns the error of a result on this device.
     pub(super) fn error(self, device: Device) -> Error {
         let error = needs_copy(device, &self.action.to_string());
         let error = if let Some(remedy) = self.remedy { error.remedy_is(remedy) } else { error };

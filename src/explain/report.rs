@@ -58,9 +58,10 @@ pub struct ReportRow {
     pub(super) arrow_bytes: Option<usize>,
     /// What types say of the columns that it is made of, where no data was seen.
     pub(super) specs: Vec<Spec>,
-    /// What of it no kernel makes of any data of its types.
+    /// The step that no kernel does for any data of its types.
     pub(super) host_only: Option<HostOnly>,
-    /// Bytes that would move, at most; 0 where a schema does not tell the number of rows.
+    /// Bytes that would move, at most; 0 where a schema does not tell the number of rows. Not counted is the padding in a device's copy of an
+    /// Arrow batch whose rows are joined first.
     pub bytes: usize,
     /// Whether only data that was not looked at decides if the steps are needed.
     pub at_most: bool,

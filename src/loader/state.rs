@@ -150,13 +150,14 @@ impl SourceState {
             (self.shards.as_deref().unwrap_or_default(), present.shards.as_deref().unwrap_or_default());
         differs("the number of shards", &shards.len(), &found.len())?;
         for (number, (rows, found)) in shards.iter().zip(found).enumerate() {
-            let remedy = "give the shards the numbers of rows that they had when the state was taken, or none";
             let told = |rows: &Option<usize>| match rows {
                 Some(rows) => Counted(*rows, "row").to_string(),
                 None => "an unknown number of rows".to_owned(),
             };
             if rows.is_some() != found.is_some() {
                 let reason = format!("the state has {} of shard {number}, and the loader {}", told(rows), told(found));
+                let given = if rows.is_some() { "its row count" } else { "no row count" };
+                let remedy = format!("give the shard {given}, as when the state was taken");
                 return Err(Error::argument(reason).remedy_is(remedy));
             }
             differs(&format!("the rows of shard {number}"), rows, found)?;

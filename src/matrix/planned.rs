@@ -4,7 +4,9 @@ use std::ops::Range;
 
 use super::chunk::{MatrixChunk, all_columns};
 use crate::arrow::DeviceArray;
-use crate::column::{Runner, SharedReads, are_compared, read_nulls, refuse_known_there, run_step, shared_dictionary};
+use crate::column::{
+    Runner, SharedReads, are_compared, read_nulls, refuse_known_on_device, run_step, shared_dictionary,
+};
 use crate::convert::{
     Backend, ColumnChunk, MatrixColumns, MatrixTask, check_matrix, check_matrix_nulls, empty_matrix, view_matrix,
 };
@@ -191,7 +193,7 @@ impl<'a> PlannedMatrix<'a> {
         }
         if !self.is_read {
             return self.spec.columns().iter().enumerate().try_for_each(|(index, (_, column))| {
-                column_of(&self.chunks, index).try_for_each(|chunk| refuse_known_there(column, &chunk.leaf))
+                column_of(&self.chunks, index).try_for_each(|chunk| refuse_known_on_device(column, &chunk.leaf))
             });
         }
         check_matrix_nulls(self.spec, &self.chunks)

@@ -109,7 +109,8 @@ pub(super) fn export_dlpack<'py>(
         (Legacy::View, _) => legacy_capsule(py, &tensor),
         (Legacy::Copy, None) if !is_allocated(tensor.device()) => {
             let reason = format!("{unsayable}, and no memory on {} is allocated here for a copy", tensor.device());
-            let remedy = "pass max_version=(1, 0), or dl_device=(1, 0), or convert with legacy=\"view\"";
+            let to_host = if is_cuda(tensor.device()) { "or dl_device=(1, 0), " } else { "" };
+            let remedy = format!("pass max_version=(1, 0), {to_host}or convert with legacy=\"view\"");
             Err(Error::new(ErrorKind::Device, reason).remedy_is(remedy).into())
         }
         (Legacy::Copy, None) => legacy_capsule(py, &copied(&tensor, consumer, unsayable)?),

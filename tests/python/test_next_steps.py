@@ -67,6 +67,8 @@ class TestLists:
         assert np.from_dlpack(rows.values).tolist() == [1, 2]
         with pytest.raises(ad.UnsupportedTypeError, match=re.escape('columns={"n": "n"}')):
             convert(table, columns={"n": group("n")})
+        assert 'columns={"n": "n"}' in ad.explain(table, columns={"n": group("n")})[0].error
+        assert line in ad.explain(table, columns={"g": group('a"')})[0].error
         # A table without rows of different lengths has a matrix.
         with pytest.raises(ad.UnsupportedTypeError, match=r"to_tensor$"):
             ad.to_ragged(table.select(["n"]))
@@ -90,13 +92,13 @@ class TestLists:
 
 
 @pytest.mark.parametrize(
-    ("of_state", "of_loader", "named"),
+    ("of_state", "of_loader", "named", "given"),
     [
-        (3, None, "the state has 3 rows of shard 0, and the loader an unknown number of rows"),
-        (None, 1, "the state has an unknown number of rows of shard 0, and the loader 1 row;"),
+        (3, None, "the state has 3 rows of shard 0, and the loader an unknown number of rows", "its row count"),
+        (None, 1, "the state has an unknown number of rows of shard 0, and the loader 1 row;", "no row count"),
     ],
 )
-def test_a_state_of_shards_that_told_their_rows(of_state: int | None, of_loader: int | None, named: str):
+def test_a_state_of_shards_that_told_their_rows(of_state: int | None, of_loader: int | None, named: str, given: str):
     def loader(rows: int | None) -> ad.Loader:
         return ad.Loader(sources=[(lambda: pa.table({"x": [1, 2, 3]}), rows)], batch_size=1)
 
@@ -104,7 +106,7 @@ def test_a_state_of_shards_that_told_their_rows(of_state: int | None, of_loader:
     next(iter(taken))
     with pytest.raises(ad.ConversionError, match=named) as caught:
         loader(of_loader).load_state_dict(taken.state_dict())
-    assert caught.value.remedy == "give the shards the numbers of rows that they had when the state was taken, or none"
+    assert caught.value.remedy == f"give the shard {given}, as when the state was taken"
     other = loader(of_state)
     other.load_state_dict(taken.state_dict())
     assert [np.from_dlpack(batch).item() for batch in other] == [2, 3]

@@ -173,6 +173,10 @@ mod tests {
                     assert!(behind.iter().all(|byte| *byte == UNTOUCHED), "{isa:?} {columns} {row}");
                 }
                 assert_eq!(memory.last(), Some(&UNTOUCHED));
+                #[cfg(target_arch = "x86_64")]
+                if isa == Isa::Avx512 && stride == columns {
+                    assert!(memory[BLOCK_ROWS * columns..].iter().all(|byte| *byte == UNTOUCHED), "{columns}");
+                }
             }
         }
     }

@@ -68,6 +68,10 @@ def test_explain_of_a_stream_knows_that_no_kernel_packs_them(kind: str, order: A
     assert matrix.error == str(caught.value)
     assert ad.explain(stream(), order=order, device="cpu").matrices[0].error is None
     assert ad.explain(stream(), columns=["a", "emb"])["emb"].error is None
+    lists = pa.StructArray.from_arrays([pa.array([[], []], pa.list_(pa.int32(), 0))], ["x"])
+    empty = [ad.from_arrow(pa.chunked_array([lists])).to_device(kind) for _ in range(2)]
+    assert ad.explain(empty[0], columns={"g": ["x"]}, order=order).matrices[0].error is None
+    assert ad.to_tensors(empty[1], columns={"g": ["x"]}, order=order)["g"].shape == (2, 0)
 
 
 RUNS = pa.RunEndEncodedArray.from_arrays(pa.array([1, 3], pa.int32()), pa.array([1, None]))

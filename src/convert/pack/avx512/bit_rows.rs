@@ -77,7 +77,7 @@ pub(in super::super) unsafe fn write_bit_rows(words: &BitColumns, columns: usize
     }
 }
 
-/// A byte for each of 64 rows, in this order of pairs of rows: the bits of eight columns.
+/// Returns a byte for each of 64 rows, in this order of pairs of rows: the bits of eight columns.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 fn one(words: &BitColumns, first: usize, order: &WordOrder) -> __m512i {
@@ -86,14 +86,14 @@ fn one(words: &BitColumns, first: usize, order: &WordOrder) -> __m512i {
     // SAFETY: there are eight words of 8 bytes.
     let columns = unsafe { _mm512_loadu_si512(columns.as_ptr().cast()) };
     let rows = permuted(_mm512_shuffle_epi8(columns, pairs), &PAIRS_TO_ROWS);
-    // Each 64 bits are a square of eight columns by eight rows: exchanges its halves of halves of halves.
+    // Transposes each square of eight columns by eight rows in three steps.
     let rows = exchange::<7>(rows, 0x00aa_00aa_00aa_00aa);
     let rows = exchange::<14>(rows, 0x0000_cccc_0000_cccc);
     let rows = exchange::<28>(rows, 0x0000_0000_f0f0_f0f0);
     permuted(rows, order)
 }
 
-/// Two bytes for each row: 32 rows a vector, in order.
+/// Returns two bytes for each row: 32 rows a vector, in order.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 fn two(words: &BitColumns, first: usize, order: &WordOrder) -> [__m512i; 2] {
@@ -101,7 +101,7 @@ fn two(words: &BitColumns, first: usize, order: &WordOrder) -> [__m512i; 2] {
     [_mm512_unpacklo_epi8(low, high), _mm512_unpackhi_epi8(low, high)]
 }
 
-/// Four bytes for each row: 16 rows a vector, in order.
+/// Returns four bytes for each row: 16 rows a vector, in order.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 fn four(words: &BitColumns, first: usize, order: &WordOrder) -> [__m512i; 4] {
@@ -110,7 +110,7 @@ fn four(words: &BitColumns, first: usize, order: &WordOrder) -> [__m512i; 4] {
     [_mm512_unpacklo_epi16(a, b), _mm512_unpackhi_epi16(a, b), _mm512_unpacklo_epi16(c, d), _mm512_unpackhi_epi16(c, d)]
 }
 
-/// Eight bytes for each row: 8 rows a vector, in order.
+/// Returns eight bytes for each row: 8 rows a vector, in order.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 fn eight(words: &BitColumns, order: &WordOrder) -> [__m512i; 8] {
@@ -176,7 +176,7 @@ fn joined(pairs: __m512i, bits: usize, room: usize) -> __m512i {
     _mm512_or_si512(_mm512_and_si512(pairs, low), _mm512_srl_epi64(_mm512_andnot_si512(low, pairs), apart))
 }
 
-/// Writes the lowest `bits` bits of each word, one after the other, as bytes. Never inlined: in memory, a bit mask is loaded
+/// Writes the lowest `bits` bits of each word, whose other bits are 0, one after the other, as bytes. Never inlined: in memory, a bit mask is loaded
 /// where it would be taken out of a vector.
 ///
 /// # Safety
