@@ -53,9 +53,11 @@ pub(crate) fn random_array(data_type: &DataType, length: usize, one_null_in: usi
         DataType::Float64 => data.add_buffer(Buffer::from_iter((0..length).map(|_| f64::from(small(random)) / 3.0))),
         other => {
             let bytes = length * other.primitive_width().expect("a type with a tensor form");
-            // Through words, so that the buffer is aligned for every width.
-            let words = (0..bytes.div_ceil(8)).map(|_| random.next());
-            data.add_buffer(Buffer::from_iter(words).slice_with_length(0, bytes))
+            let words: Vec<_> = (0..bytes.div_ceil(8)).map(|_| random.next()).collect();
+            // In 16 bytes each, so that the buffer is aligned for every width.
+            let pair = |words: &[u64]| u128::from(words[0]) | words.get(1).map_or(0, |word| u128::from(*word) << 64);
+            let pairs: Vec<_> = words.chunks(2).map(|words| pair(words).cast_signed()).collect();
+            data.add_buffer(Buffer::from_vec(pairs).slice_with_length(0, bytes))
         }
     };
     make_array(data.build().expect("a valid array"))
