@@ -168,10 +168,10 @@ remedies! {
         "pass a fill value that the dtype holds exactly, or another dtype, such as \"float64\"",
     }
     // Validity.
-    BitmapOnDevice {
-        "copy the data to the CPU first; Conversion::validity_bits gives the bitmap as it is",
-        "copy the data to the CPU first; validity(bits=True) gives the bitmap as it is",
-    }
+    BitmapOnDevice { "copy the data to the CPU first; Conversion::validity_bits gives the bitmap as it is",
+        "copy the data to the CPU first; validity(bits=True) gives the bitmap as it is" }
+    NoBitmap { "copy the data to the CPU first: Conversion::validity_bits has no bitmap of it to give",
+        "copy the data to the CPU first: validity(bits=True) has no bitmap of it to give" }
     BitmapOfEachColumn {
         "ask for the bitmap of each column, or for the validity as bools",
         "ask for the bitmap of each column, or for validity() without bits",

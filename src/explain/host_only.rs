@@ -28,7 +28,8 @@ impl HostOnly {
         let is_told = |spec: &Spec| spec.has_bitmap() && !spec.has_codes();
         let (spec, remedy) = match result {
             ResultKind::ColumnValidity { spec, .. } => {
-                (Some(spec).filter(|spec| !is_told(spec))?, spec.has_bitmap().then_some(Remedy::BitmapOnDevice))
+                let remedy = if spec.has_bitmap() { Remedy::BitmapOnDevice } else { Remedy::NoBitmap };
+                (Some(spec).filter(|spec| !is_told(spec))?, Some(remedy))
             }
             ResultKind::Validity(matrix) => {
                 let mut columns = matrix.columns().iter().map(|(_, column)| column);

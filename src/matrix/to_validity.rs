@@ -132,8 +132,8 @@ fn plan_column(spec: &Spec, columns: &[ColumnRef<'_>], copy: CopyMode) -> Result
 
 /// Refuses the validity of a column that nothing on the device makes.
 fn refuse_unpacking(spec: &Spec, device: Device) -> Error {
-    let error = needs_copy(device, &Action::Unpack.to_string());
-    if spec.has_bitmap() { error.remedy_is(Remedy::BitmapOnDevice) } else { error }
+    let remedy = if spec.has_bitmap() { Remedy::BitmapOnDevice } else { Remedy::NoBitmap };
+    needs_copy(device, &Action::Unpack.to_string()).remedy_is(remedy)
 }
 
 fn plan_matrix<'a>(

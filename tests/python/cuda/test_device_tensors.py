@@ -249,7 +249,7 @@ def test_bitmaps_of_types_without_one_and_of_two_levels_are_refused() -> None:
 
 
 def test_what_has_no_bitmap_names_the_way_to_the_host() -> None:
-    """`validity(bits=True)` would send the caller back."""
+    """`validity(bits=True)` alone would send the caller back."""
     import numpy as np
 
     runs = pa.RunEndEncodedArray.from_arrays(pa.array([1, 3], pa.int32()), pa.array([1, None]))
@@ -258,7 +258,7 @@ def test_what_has_no_bitmap_names_the_way_to_the_host() -> None:
         array = ad.from_arrow(DeviceArray(data).give())
         with pytest.raises(ad.ConversionError, match="a copy on cuda:0 is needed") as caught:
             ad.validity(array)
-        assert caught.value.remedy == 'copy it with .to_device("cpu") first'
+        assert caught.value.remedy == "copy the data to the CPU first: validity(bits=True) has no bitmap of it to give"
         assert np.from_dlpack(ad.validity(array.to_device("cpu"))).tolist() == expected
 
 
