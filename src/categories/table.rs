@@ -110,7 +110,8 @@ impl CategoryTable {
     #[cfg(feature = "python")]
     pub(super) fn content(&self, unknown: Option<i32>) -> Result<Vec<u8>> {
         let mut content = fallible::written(|text| {
-            write!(text, "{:?} {unknown:?} {:?} {:?} ", self.kind, self.ends, self.ints)
+            let (kind, unknown) = (self.kind.word(), unknown.map_or(i64::MIN, i64::from));
+            write!(text, "{kind} {unknown} {:?} {:?} ", self.ends, self.ints)
                 .map_err(|_| Error::internal("numbers without a text"))
         })?
         .into_bytes();

@@ -30,6 +30,16 @@ impl ValueKind {
             other => other.is_integer().then_some(Self::Int),
         }
     }
+
+    /// The word that stands for the kind in a hash that a loader's state keeps.
+    #[cfg(feature = "python")]
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Bytes => "bytes",
+            Self::Int => "integers",
+        }
+    }
 }
 
 /// The type of the single values of a type: under fixed-size lists, runs and dictionaries.
