@@ -12,12 +12,15 @@ use std::num::NonZero;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use arrow_array::{ArrayRef, BooleanArray, Float32Array, Int16Array, Int64Array, RecordBatch, StringArray};
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, FixedSizeListArray, Float32Array, Int16Array, Int64Array, RecordBatch, StringArray,
+};
 use arrow_dlpack::ffi::dlpack::DLDeviceType;
 use arrow_dlpack::{
     Chunks, Conversion, CopyLog, CopyMode, DType, Device, DeviceArray, DeviceArrayStream, ErrorKind, Group,
     MemoryOrder, NullPolicy, Output, Pad, PandasIndex, PerColumn, Scalar, Selection, Tensor,
 };
+use arrow_schema::{DataType, Field};
 
 fn batch(from: i16) -> DeviceArray {
     let a: ArrayRef = Arc::new(Int16Array::from(vec![Some(from), None, Some(from + 2)]));
@@ -285,4 +288,18 @@ fn no_method_copies_where_that_is_forbidden() {
     assert_eq!(never.copy(CopyMode::Always).validity_bits(&nulls).unwrap_err().kind(), ErrorKind::Argument);
     let error = Conversion::default().length(2).validity_bits(&nulls).unwrap_err();
     assert!(error.reason().contains("none for the elements of lists"), "{error}");
+}
+
+#[test]
+fn rows_without_bytes_may_be_more_than_memory_has_places() {
+    let item = Arc::new(Field::new("item", DataType::Int16, true));
+    let values: ArrayRef = Arc::new(Int16Array::from(Vec::<i16>::new()));
+    let many = FixedSizeListArray::try_new_with_length(item, 0, values, None, 1 << 59).unwrap();
+    let field = Arc::new(Field::new("x", many.data_type().clone(), true));
+    let chunk = DeviceArray::from_arrow(&many, field.clone()).unwrap();
+    let chunks = vec![chunk; 40];
+    for nulls in [NullPolicy::Error, NullPolicy::Keep] {
+        let error = Conversion::default().nulls(nulls).to_tensor(&chunks).unwrap_err();
+        assert_eq!((error.kind(), error.reason()), (ErrorKind::Memory, "the result is larger than memory can be"));
+    }
 }

@@ -161,10 +161,11 @@ impl<'a> PlannedColumn<'a> {
 /// # Errors
 /// When an array breaks the Arrow format.
 pub(crate) fn read_chunks<'a>(spec: &Spec, columns: &[ColumnRef<'a>]) -> Result<SmallVec<[ColumnChunk<'a>; 1]>> {
-    let mut before = 0;
+    let mut before = 0_usize;
     let chunk = |chunk: &ColumnRef<'a>| {
         let made = chunk.chunk(spec).map_err(|error| error.behind(before));
-        before += chunk.rows();
+        // Values without bytes need no memory, so that rows of many chunks may be more than `usize` counts: the plan refuses them.
+        before = before.saturating_add(chunk.rows());
         made
     };
     columns.iter().map(chunk).collect()

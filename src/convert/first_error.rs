@@ -122,13 +122,13 @@ pub(crate) fn check_nulls<'a>(
         chunks.clone().enumerate().filter_map(|(number, chunk)| Some((number, first_refused(spec, chunk)?)));
     let Some((number, (element, refused))) = refused.next() else { return Ok(()) };
     let width = spec.row_elements().max(1);
-    let mut row = 0;
+    let mut row = 0_usize;
     for (index, chunk) in chunks.take(number.saturating_add(1)).enumerate() {
         let rows = if index == number { element / width } else { chunk.leaf.rows };
         // Only whole rows before it: in its own row it comes first.
         let misfit = check_values(spec, chunk, 0..rows.saturating_mul(width));
         misfit.map_err(|misfit| misfit.error(spec, row).in_column(spec.field().name()))?;
-        row += rows;
+        row = row.saturating_add(rows);
     }
     Err(refused.error(spec, row))
 }
@@ -136,11 +136,11 @@ pub(crate) fn check_nulls<'a>(
 /// Refuses the null, or the value that a cast cannot take, in the lowest row of a column in host memory.
 pub(crate) fn check_column(spec: &Spec, chunks: &[ColumnChunk<'_>]) -> Result<()> {
     check_nulls(spec, chunks)?;
-    let mut row = 0;
+    let mut row = 0_usize;
     for chunk in chunks {
         let misfit = check_values(spec, chunk, 0..chunk.leaf.elements);
         misfit.map_err(|misfit| misfit.error(spec, row).in_column(spec.field().name()))?;
-        row += chunk.leaf.rows;
+        row = row.saturating_add(chunk.leaf.rows);
     }
     Ok(())
 }
@@ -148,10 +148,10 @@ pub(crate) fn check_column(spec: &Spec, chunks: &[ColumnChunk<'_>]) -> Result<()
 /// As [`check_column`], of a matrix.
 pub(crate) fn check_matrix(spec: &MatrixSpec, chunks: &[MatrixColumns<'_>]) -> Result<()> {
     check_matrix_nulls(spec, chunks)?;
-    let mut before = 0;
+    let mut before = 0_usize;
     for chunk in chunks {
         check_rows(spec, chunk, usize::MAX, 0..chunk.rows, before)?;
-        before += chunk.rows;
+        before = before.saturating_add(chunk.rows);
     }
     Ok(())
 }
@@ -161,20 +161,20 @@ pub(crate) fn check_matrix(spec: &MatrixSpec, chunks: &[MatrixColumns<'_>]) -> R
 /// # Errors
 /// For such a value in the lowest row, of the first such column; for a value before it that a cast cannot take.
 pub(crate) fn check_matrix_nulls(spec: &MatrixSpec, chunks: &[MatrixColumns<'_>]) -> Result<()> {
-    let mut before = 0;
+    let mut before = 0_usize;
     for (number, chunk) in chunks.iter().enumerate() {
         if let Some((row, column, refused)) = first_refused_in(spec, chunk) {
-            let mut start = 0;
+            let mut start = 0_usize;
             for earlier in chunks.iter().take(number) {
                 check_rows(spec, earlier, usize::MAX, 0..earlier.rows, start)?;
-                start += earlier.rows;
+                start = start.saturating_add(earlier.rows);
             }
             check_rows(spec, chunk, usize::MAX, 0..row, before)?;
             check_rows(spec, chunk, column, row..row.saturating_add(1), before)?;
             let column = spec.columns().get(column).map(|(_, column)| column);
             return column.map_or(Ok(()), |column| Err(refused.error(column, before + row)));
         }
-        before += chunk.rows;
+        before = before.saturating_add(chunk.rows);
     }
     Ok(())
 }

@@ -290,7 +290,7 @@ fn run<R: Send>(
     conversion: &Conversion,
     work: impl Fn() -> Result<R> + Sync,
 ) -> Result<R> {
-    let rows: usize = chunks.arrays.iter().map(crate::arrow::DeviceArray::len).sum();
+    let rows = crate::arrow::DeviceArray::rows_of(&chunks.arrays);
     if conversion.device.is_none() && rows < DETACH_FROM { work() } else { py.detach(&work) }
 }
 

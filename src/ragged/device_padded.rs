@@ -100,7 +100,7 @@ impl DevicePadded {
         let filled = chunks.iter().filter(|chunk| !chunk.is_empty());
         let chunks = fallible::collected(filled.map(PaddedChunk::new))?;
         let are_compared = spec.has_codes() && check_codes(&spec, &chunks, device, pad)?;
-        let rows = chunks.iter().map(|chunk| chunk.rows.count).sum();
+        let rows = chunks.iter().fold(0_usize, |rows, chunk| rows.saturating_add(chunk.rows.count));
         let refused = match pad.length {
             _ if options.copy != CopyMode::Never || rows == 0 => None,
             Some(length) => Plan::padded(&spec, rows, length, items_of(&chunks))?.refuse_steps(options.copy).err(),

@@ -143,14 +143,14 @@ impl<'a> Level<'a> {
     /// When offsets lead out of the elements, or a row is null and that is refused.
     pub(super) fn new(field: &'a FieldRef, parts: &'a [RaggedPart], options: &'a Options) -> Result<Self> {
         let mut chunks = fallible::with_room(parts.len())?;
-        let mut first = 0;
+        let mut first = 0_usize;
         for part in parts {
             let chunk = LevelChunk { part, list: part.array.lists().map_err(|error| error.behind(first))? };
             if options.nulls == NullPolicy::Error && chunk.list.valid.is_some() {
                 let null = chunk.rows().find(|row| chunk.is_null(*row));
                 null.map_or(Ok(()), |row| Err(null_row(first + row)))?;
             }
-            first += chunk.list.rows;
+            first = first.saturating_add(chunk.list.rows);
             chunks.push(chunk);
         }
         let fills = matches!(options.nulls, NullPolicy::Nan | NullPolicy::Fill(_));
@@ -188,7 +188,7 @@ impl<'a> Level<'a> {
     }
 
     fn rows(&self) -> usize {
-        self.chunks.iter().map(|chunk| chunk.list.rows).sum()
+        self.chunks.iter().fold(0, |rows, chunk| rows.saturating_add(chunk.list.rows))
     }
 
     fn has_lengths(&self) -> bool {
@@ -267,10 +267,10 @@ impl<'a> Level<'a> {
     /// The row of the column that has this element of the values. Of lists, a hidden element is that of the next row that shows one: a
     /// value of a run is refused for any row that shows the run.
     fn row_of(&self, element: usize) -> Option<usize> {
-        let (mut first_row, mut first_item) = (0, 0);
+        let (mut first_row, mut first_item) = (0_usize, 0_usize);
         for chunk in &self.chunks {
             for run in self.runs(chunk) {
-                if element < first_item + run.len() {
+                if element - first_item < run.len() {
                     let local = run.start + (element - first_item);
                     let has = |items: Range<usize>| {
                         items.contains(&if self.has_lengths() { local } else { local.max(items.start) })
@@ -278,9 +278,9 @@ impl<'a> Level<'a> {
                     let shows = |row: &usize| chunk.is_shown(*row) && has(chunk.list.row(*row));
                     return chunk.rows().find(shows).map(|row| first_row + row);
                 }
-                first_item += run.len();
+                first_item = first_item.saturating_add(run.len());
             }
-            first_row += chunk.list.rows;
+            first_row = first_row.saturating_add(chunk.list.rows);
         }
         None
     }
@@ -304,10 +304,10 @@ impl RaggedRows for Level<'_> {
     fn offsets(&self, plan: &Plan) -> Result<Tensor> {
         let rows = self.rows();
         if self.has_lengths() {
-            let mut base = 0;
+            let mut base = 0_usize;
             let starts = self.chunks.iter().flat_map(|chunk| {
                 let first = base;
-                base += chunk.list.items.len();
+                base = base.saturating_add(chunk.list.items.len());
                 chunk.rows().map(move |row| first + chunk.list.row(row).start)
             });
             return self.ints(plan, rows, starts, offsets_view);

@@ -43,7 +43,7 @@ impl fmt::Debug for PlannedElements {
 impl PlannedElements {
     /// Plans the part `name` of these chunks. A plan that is refused is one without chunks: see [`PlannedElements::refused`].
     pub(super) fn new(name: &'static str, spec: Spec, chunks: Vec<DeviceArray>, options: Options) -> Self {
-        let rows = chunks.iter().map(DeviceArray::len).sum::<usize>();
+        let rows = DeviceArray::rows_of(&chunks);
         let inner = spec.inner_shape().iter().copied().map(Some);
         let shape = std::iter::once(i64::try_from(rows).ok()).chain(inner).collect();
         let part = Part::of_plan(name, spec.field(), spec.dtype(), shape, Plan::default(), options.copy);
