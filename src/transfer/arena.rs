@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::own_memory::{PinnedOwner, device_address, host_address, owned, require_free, written};
 use super::path::elsewhere;
 use super::request::Transfer;
-use super::staging::{self, Moving};
+use super::staging::{self, Moving, SharedMemory};
 use crate::alloc::{ALIGNMENT, HostBuffer, Owner, fallible};
 use crate::convert::for_each_part;
 use crate::cuda::{Current, Stream, thread_sync};
@@ -23,7 +23,7 @@ const COPIED_APART: usize = 64 << 10;
 #[derive(Debug, Default)]
 pub(super) struct Arena {
     pieces: Vec<Moving>,
-    pub(super) bytes: usize,
+    bytes: usize,
 }
 
 /// The memory of the copies.
@@ -166,7 +166,7 @@ impl Job<'_> {
         let mut outcome = Ok(());
         for piece in &direct {
             // SAFETY: `pieces`, of which this brings some, with the padding between them; `target` has room for it at its place.
-            outcome = unsafe { self.copy_one(current, target + u64::try_from(piece.at).unwrap_or(0), piece, stream) };
+            outcome = unsafe { self.copy_one(current, target + piece.at as u64, piece, stream) };
             if outcome.is_err() {
                 break;
             }
@@ -216,17 +216,16 @@ impl Job<'_> {
     unsafe fn to_host(&self) -> Result<Placed> {
         let buffer = HostBuffer::uninitialised(self.arena.bytes)?;
         let start = buffer.as_ptr();
-        if let (Some(readiness), false) = (self.readiness, self.arena.pieces.is_empty()) {
+        if !self.arena.pieces.is_empty() {
+            let Some(readiness) = self.readiness else { return Err(elsewhere(self.own, self.transfer.device)) };
             let ((current, pieces), stream) = (self.enter_source(&self.arena.pieces)?, self.stream());
             require_free(&current, stream)?;
             readiness.wait_in(&current, stream, Wait::CopySourceToHost)?;
             // SAFETY: `pieces`, in memory of a device; the buffer has room for them, and is nobody else's yet.
             let copied = unsafe { staging::download(self.own, start, &pieces, stream, self.threads()) };
-            if copied.is_err() {
-                // The source may be released before an interrupted copy is done.
-                readiness.used_by(&current, stream)?;
-            }
-            copied?;
+            // The source may be released before an interrupted copy is done.
+            let used = if copied.is_err() { readiness.used_by(&current, stream) } else { Ok(()) };
+            copied.and(used)?;
         }
         // SAFETY: the buffer has the arena's size, and nobody else knows it yet.
         unsafe { self.write_scratch(start) };
@@ -239,11 +238,11 @@ impl Job<'_> {
         let device = self.transfer.device;
         let current = stream_order::enter(device)?;
         let buffer = page_locked(&current, self.arena.bytes.max(1))?;
-        let start = ArenaStart(buffer.start());
+        let start = SharedMemory::new(buffer.start());
         let pieces = &self.arena.pieces;
         let threads = crate::convert::threads(self.threads(), self.arena.bytes);
         // Pieces are cut where the threads' parts are.
-        thread_sync::send(start.0.addr());
+        thread_sync::send(start.at(0).addr());
         let copied = for_each_part::<Error>(threads, self.arena.bytes, ALIGNMENT, |part| {
             thread_sync::receive(start.at(0).addr());
             for piece in pieces {
@@ -259,13 +258,13 @@ impl Job<'_> {
             thread_sync::send(start.at(0).addr());
             Ok(())
         });
-        thread_sync::receive(start.0.addr());
+        thread_sync::receive(start.at(0).addr());
         copied?;
         // SAFETY: the buffer has the arena's size, and nobody else knows it yet.
-        unsafe { self.write_scratch(start.0) };
+        unsafe { self.write_scratch(start.at(0)) };
         let readiness = Readiness::on_device(device);
         Ok(Placed {
-            start: start.0,
+            start: start.at(0),
             owner: Arc::new(PinnedOwner::new(buffer, readiness.clone())),
             readiness: Some(readiness),
         })
@@ -341,18 +340,6 @@ fn together(pieces: &[Moving], ask: impl Fn(&Moving) -> Result<Option<Range<usiz
         copies.push(*piece);
     }
     Ok(copies)
-}
-
-/// The memory that threads write, each its own part.
-struct ArenaStart(*mut u8);
-
-// SAFETY: an address; who writes there has its own bytes.
-unsafe impl Sync for ArenaStart {}
-
-impl ArenaStart {
-    fn at(&self, byte: usize) -> *mut u8 {
-        self.0.wrapping_add(byte)
-    }
 }
 
 #[cfg(test)]

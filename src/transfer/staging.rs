@@ -96,11 +96,11 @@ fn loads(pieces: &[Moving], others: &[Moving]) -> Vec<StagedLoad> {
     loads
 }
 
-/// A thread that copies fewer takes longer to start than it saves: to a device, three threads took 1.3 x the time of one for 4 MB, on a machine
+/// A thread needs two loads to be worth its start: to a device, three threads took 1.3 x the time of one for 4 MB, on a machine
 /// with an H100. Copies from a device, which were not measured, have as many.
 const LOADS_OF_A_THREAD: usize = 2;
 
-/// Returns the number of threads that copy loads. Only this thread knows its per-thread default stream.
+/// Returns the number of threads that copy loads. Each thread has a per-thread default stream of its own, so that the caller alone copies on its one.
 fn workers(asked: Option<usize>, loads: &[StagedLoad], stream: Stream) -> usize {
     if stream == Stream::PER_THREAD {
         return 1;
@@ -251,7 +251,7 @@ pub(super) unsafe fn download(
     stream: Stream,
     asked: Option<usize>,
 ) -> Result<()> {
-    let (loads, target) = (loads(pieces, &[]), SharedBlock(target));
+    let (loads, target) = (loads(pieces, &[]), SharedMemory::new(target));
     let work = |current: &Current, pending: &mut Option<PendingLoad>, load: &StagedLoad| {
         // The previous block is emptied while this one is filled.
         // SAFETY: the parts of a load are of the pieces, memory of the device until `stream` is done.
@@ -272,10 +272,20 @@ pub(super) unsafe fn download(
 }
 
 /// The memory that threads write, each its own part.
-struct SharedBlock(*mut u8);
+pub(super) struct SharedMemory(*mut u8);
 
-// SAFETY: an address; who writes there has its own bytes.
-unsafe impl Sync for SharedBlock {}
+// SAFETY: a shared reference only computes addresses; each write there argues for its own bytes.
+unsafe impl Sync for SharedMemory {}
+
+impl SharedMemory {
+    pub(super) fn new(start: *mut u8) -> Self {
+        Self(start)
+    }
+
+    pub(super) fn at(&self, byte: usize) -> *mut u8 {
+        self.0.wrapping_add(byte)
+    }
+}
 
 /// A running copy to a block.
 struct PendingLoad {
@@ -323,7 +333,7 @@ impl PendingLoad {
     ///
     /// # Safety
     /// `target` has room for the load, and nobody else uses that part of it.
-    unsafe fn finish(self, current: &Current, stream: Stream, target: &SharedBlock) -> Result<()> {
+    unsafe fn finish(self, current: &Current, stream: Stream, target: &SharedMemory) -> Result<()> {
         if let Err(error) = self.readiness.wait_on_host(Wait::CopiedToHost) {
             let Self { block, readiness, .. } = self;
             if readiness.used_by(current, stream).is_ok() {
@@ -332,7 +342,7 @@ impl PendingLoad {
             return Err(error);
         }
         for (within, bytes) in &self.parts {
-            let place = target.0.wrapping_add(self.at.wrapping_add(*within));
+            let place = target.at(self.at.wrapping_add(*within));
             // SAFETY: `target` has room for this part; the copy to it in the block is done, and nothing else uses the
             // block.
             unsafe { place.copy_from_nonoverlapping(self.block.start().wrapping_add(*within), *bytes) };
