@@ -76,11 +76,12 @@ unsafe fn kernel<D: FromDecimal>(
             8 => i128::from(unsafe { at.cast::<i64>().read_unaligned() }).into(),
             // SAFETY: `index < elements`, so `source` has these 16 bytes, of any alignment.
             16 => unsafe { at.cast::<i128>().read_unaligned() }.into(),
-            _ => {
+            32 => {
                 // SAFETY: `index < elements`, so `source` has these 32 bytes: an i256, little-endian.
                 let wide = i256::from_le_bytes(unsafe { at.cast::<[u8; 32]>().read_unaligned() });
                 wide.to_i128().map_or(Unscaled::Wide(wide), Unscaled::Narrow)
             }
+            _ => return Err(Misfit { index: first + index, value: format!("a decimal of {bytes} bytes") }),
         };
         let decimal = Decimal { unscaled, scale };
         let value = D::from_decimal(&decimal);

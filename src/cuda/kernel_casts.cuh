@@ -255,6 +255,7 @@ __device__ Number decimal(u64 low, u64 high, i32 scale, u32 to) {
 // ---- Values of any type ----
 
 #define LOG2(bits, dtype) ((u64)(bits) << 3 * (dtype))
+static_assert(DECIMAL128 <= 20, "a word has three bits for each dtype");
 
 // Bytes of a stored element of these that are cast: the power of two that three bits of a word tell for each dtype, because a table of
 // the shifts is shorter than the branches of a switch.

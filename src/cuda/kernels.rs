@@ -180,9 +180,9 @@ impl Column {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KernelLevel {
     pub(crate) bits: DeviceBits,
-    /// The number of elements that share the same bits; not 0.
+    /// How many elements in a row share the same bits: at least 1.
     pub(crate) repeat: u64,
-    /// How many bits these are.
+    /// How many bits have to be set for an element to be valid.
     pub(crate) group: u64,
 }
 

@@ -271,7 +271,7 @@ impl Conversion {
     }
 
     /// Whether columns have options of their own. Every field is named: a new one is decided on here, and in
-    /// [`Self::names_of_options`].
+    /// [`Self::names_of_options`] or [`Self::names_of_shared_options`].
     fn is_by_column(&self) -> bool {
         let Self {
             dtype,
@@ -302,7 +302,7 @@ impl Conversion {
             let errors = [columns, self.call().check_names(field, groups)].into_iter().filter_map(Result::err);
             return Error::of_columns(errors).map_or(Ok(()), Err);
         }
-        let names = self.dtype.names().chain(self.nulls.names()).chain(of_columns);
+        let names = self.names_of_shared_options().chain(of_columns);
         if is_struct(field) {
             return require_columns(field, self.selection.columns().chain(names));
         }
@@ -319,8 +319,13 @@ impl Conversion {
         names.chain(self.unit.names()).chain(self.length.names())
     }
 
-    /// The specs of the results with rows of one shape: of other groups, see `Conversion::varied`. `natural` is the dtype of results whose dtype is not asked for: that of the memory that they are
-    /// written to, or of a tensor of complex numbers, which Arrow knows as pairs.
+    /// The names of columns or groups, of options that both have.
+    pub(super) fn names_of_shared_options(&self) -> impl Iterator<Item = &str> {
+        self.dtype.names().chain(self.nulls.names())
+    }
+
+    /// Returns the specs of the results whose rows have one shape; `Conversion::varied` has the others. `natural` is the dtype where none is
+    /// asked for: that of the memory that is written to, or of a tensor of complex numbers, which Arrow knows as pairs.
     ///
     /// # Errors
     /// For whatever no data of the type makes possible; tells all such columns.

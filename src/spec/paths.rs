@@ -100,7 +100,7 @@ impl Conversion {
         if matches!(self.selection, Selection::Whole(None) | Selection::Each(None)) {
             return Ok(None);
         }
-        let mut names = self.names_of_columns().chain(self.names_of_elements());
+        let mut names = self.names_of_columns().chain(self.names_of_shared_options());
         if !names.any(|name| name.contains('.')) {
             return Ok(None);
         }
@@ -110,7 +110,7 @@ impl Conversion {
             return Ok(last.paths.clone());
         }
         let is_group = |name: &&str| self.selection.names().any(|group| group == *name);
-        let (keys, of_elements): (Vec<&str>, Vec<&str>) = self.names_of_elements().partition(is_group);
+        let (keys, of_elements): (Vec<&str>, Vec<&str>) = self.names_of_shared_options().partition(is_group);
         let names: Vec<&str> = self.names_of_columns().chain(of_elements).collect();
         let paths = PathColumns::new(field, &names, &keys)?.map(Arc::new);
         let last = LastPaths { conversion: self.clone(), field: field.clone(), paths: paths.clone() };
@@ -130,18 +130,13 @@ impl Conversion {
     #[cfg(feature = "python")]
     pub(crate) fn may_have_paths(&self, field: &FieldRef) -> bool {
         let DataType::Struct(fields) = field.data_type() else { return false };
-        let mut names = self.names_of_columns().chain(self.names_of_elements());
+        let mut names = self.names_of_columns().chain(self.names_of_shared_options());
         names.any(|name| fields.find(name).is_none() && start_of(fields, name).is_some())
     }
 
     /// The names of columns, of the selection and of options that groups do not have.
     fn names_of_columns(&self) -> impl Iterator<Item = &str> {
         self.selection.columns().chain(self.names_of_options())
-    }
-
-    /// The names of columns or groups, of options that both have.
-    fn names_of_elements(&self) -> impl Iterator<Item = &str> {
-        self.dtype.names().chain(self.nulls.names())
     }
 }
 
