@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::ffi::arrow_device::ArrowArray;
 
 /// Deeper nesting is refused: it has no use, and a cycle would not end.
-pub(super) const MAX_DEPTH: usize = 64;
+pub(crate) const MAX_DEPTH: usize = 64;
 
 /// Returns a reference behind a foreign pointer, if the pointer can be one.
 ///

@@ -57,6 +57,8 @@ pub(crate) use field_cache::forget_fields;
 pub use field_cache::read_field;
 #[cfg(feature = "python")]
 pub(crate) use field_serialize::FieldParts;
+#[cfg(feature = "python")]
+pub(crate) use foreign::MAX_DEPTH;
 pub use import::DeviceArray;
 pub(crate) use import::{array_ready_at, host_array};
 /// For the tests of this crate, and no part of its interface.

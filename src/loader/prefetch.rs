@@ -249,7 +249,7 @@ impl<T> Prefetch<T> {
         let wait = self.shared.takers.wait(is_over);
         let mut state = self.shared.lock();
         if let Some(item) = state.ready.pop_front() {
-            return Ok(self.thread_sync(state, item));
+            return Ok(self.hand_over(state, item));
         }
         if !state.ended && !patience.is_zero() {
             if self.id == current().id() {
@@ -264,7 +264,7 @@ impl<T> Prefetch<T> {
             state.takers_wait -= 1;
             wait.end();
             if let Some(item) = state.ready.pop_front() {
-                return Ok(self.thread_sync(state, item));
+                return Ok(self.hand_over(state, item));
             }
         }
         if !state.ended {
@@ -289,7 +289,8 @@ impl<T> Prefetch<T> {
         self.take(Duration::ZERO)
     }
 
-    fn thread_sync(&self, mut state: MutexGuard<'_, QueueState<T>>, item: T) -> Taken<T> {
+    /// Releases the lock, wakes the thread if it waits for room, and returns the item.
+    fn hand_over(&self, mut state: MutexGuard<'_, QueueState<T>>, item: T) -> Taken<T> {
         let wake = std::mem::take(&mut state.thread_waits);
         self.shared.tell_count(&state);
         drop(state);

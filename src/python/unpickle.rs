@@ -11,7 +11,7 @@ use pyo3::wrap_pyfunction;
 
 use super::stream::wrap;
 use super::{Array, Ragged, RecordBatch, Tensor};
-use crate::arrow::FieldParts;
+use crate::arrow::{FieldParts, MAX_DEPTH};
 use crate::convert::{ArrayParts, PickledBytes, put_together};
 use crate::dtype::DType;
 use crate::spec::Dims;
@@ -21,9 +21,6 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(_unpickle_array, module)?)?;
     module.add_function(wrap_pyfunction!(_unpickle_ragged, module)?)
 }
-
-/// How deep the tuples of a pickle may be nested: as deep as Arrow data.
-const MAX_DEPTH: usize = 64;
 
 fn too_deep() -> PyErr {
     PyValueError::new_err(format!("a pickle of Arrow data nested deeper than {MAX_DEPTH} levels"))

@@ -80,12 +80,12 @@ const NAME: &str = "arrow-dlpack-reaper";
 const MOST_THREADS: usize = 2;
 const SHORTEST: Duration = Duration::from_micros(50);
 const LONGEST: Duration = Duration::from_millis(10);
-/// A pause is this part of the time since the last release, by which the next one is late at most.
-const PART: u32 = 4;
-/// The most entries that are left to threads here alone.
+/// The reaper pauses for the time since its last release divided by this, so that a release is at most that much late.
+const PAUSE_DIVISOR: u32 = 4;
+/// Up to so many deferred frees are left to the reaper. Imports and exports release some of them, too, where there are more.
 const FEW: usize = 16;
-/// Waits that end at once, after which the thread asks behind borrowed memory for what else is done: then one attachment
-/// releases all of it. Behind our own memory, which takes a call to free, a question in vain would be a third call.
+/// After so many waits that end at once, the reaper also queries the other events of borrowed memory, so that one attachment to Python
+/// releases all of it. Those of our own memory are not queried: a free is one call of the driver, and a query another.
 const AT_ONCE: u32 = 2;
 /// A wait for work that was done before it.
 const NO_WAIT: Duration = Duration::from_micros(50);
@@ -367,7 +367,7 @@ fn be_on_duty(
             shared.is_releasing = false;
             RELEASED.notify_all();
         } else if !was_told && !shared.is_stopped {
-            let pause = (paused / PART).clamp(SHORTEST, LONGEST);
+            let pause = (paused / PAUSE_DIVISOR).clamp(SHORTEST, LONGEST);
             shared = wait_a_while(shared, pause);
             paused += pause;
         }
