@@ -9,7 +9,8 @@ use arrow_data::transform::MutableArrayData;
 use arrow_schema::FieldRef;
 
 use super::one_dictionary::with_one_dictionary;
-use super::range_bytes::{check_offsets, range_bytes, shared_bytes, shares_memory};
+use super::range_bytes::{check_offsets, fetch_offsets, fetch_rows, range_bytes, shared_bytes, shares_memory};
+use super::row_block::FETCH_AHEAD;
 use super::shown_text::with_shown_text;
 use crate::alloc::fallible;
 use crate::arrow::DeviceArray;
@@ -51,7 +52,13 @@ pub(crate) fn bytes_of_rows(rows: &[(&ArrayData, Range<usize>)]) -> Result<usize
     if !rows.iter().all(is_within) {
         return Err(Error::internal("rows beyond their array"));
     }
-    let own = rows.iter().map(|(data, range)| range_bytes(data, range)).fold(0, usize::saturating_add);
+    let bytes = |(index, (data, range)): (usize, &(&ArrayData, Range<usize>))| {
+        if let Some((data, range)) = rows.get(index.saturating_add(FETCH_AHEAD)) {
+            fetch_offsets(data, range.start);
+        }
+        range_bytes(data, range)
+    };
+    let own = rows.iter().enumerate().map(bytes).fold(0, usize::saturating_add);
     if !rows.first().is_some_and(|(data, _)| shares_memory(data.data_type())) {
         return Ok(own);
     }
@@ -94,9 +101,17 @@ fn join(rows: &[(&ArrayData, Range<usize>)], bytes: usize) -> Result<Option<Arra
     fallible::require(bytes.saturating_mul(2).saturating_add(count))?;
     let use_nulls = arrays.iter().any(|array| has_bitmap(array));
     #[allow(clippy::disallowed_methods, reason = "the memory was asked for above")]
-    let mut joined = MutableArrayData::new(arrays, use_nulls, count);
-    for (index, range) in places {
-        joined.try_extend(index, range.start, range.end).map_err(|error| Error::unsupported(error.to_string()))?;
+    let mut joined = MutableArrayData::new(arrays.clone(), use_nulls, count);
+    // Rows of a shuffle lie anywhere.
+    let fetch = |place: &(usize, Range<usize>)| {
+        if let Some(array) = arrays.get(place.0) {
+            fetch_rows(array, &place.1);
+        }
+    };
+    places.iter().take(FETCH_AHEAD).for_each(fetch);
+    for (at, (index, range)) in places.iter().enumerate() {
+        places.get(at.saturating_add(FETCH_AHEAD)).into_iter().for_each(fetch);
+        joined.try_extend(*index, range.start, range.end).map_err(|error| Error::unsupported(error.to_string()))?;
     }
     // Views would keep all text of the arrays that they were taken from.
     with_shown_text(joined.freeze()).map(Some)

@@ -7,6 +7,7 @@ use arrow_data::ArrayData;
 use arrow_schema::DataType;
 
 use super::collect::beyond_int32;
+use super::row_block::{fetch, prefetch_element};
 use super::shown_text::shown_bytes;
 use crate::alloc::fallible;
 use crate::arrow::has_type;
@@ -36,6 +37,43 @@ pub(super) fn range_bytes(data: &ArrayData, rows: &Range<usize>) -> usize {
         other => other.primitive_width().unwrap_or_default().saturating_mul(count),
     };
     own.saturating_add(bits)
+}
+
+/// Prefetches the values of these rows, which are soon copied; nothing of views, or of rows that share memory of their array.
+pub(super) fn fetch_rows(data: &ArrayData, rows: &Range<usize>) {
+    let children = |rows: Range<usize>| data.child_data().iter().for_each(|child| fetch_rows(child, &rows));
+    let bytes = |buffer: usize, span: Range<usize>| {
+        if let Some(bytes) = data.buffers().get(buffer).and_then(|buffer| buffer.get(span)) {
+            fetch(bytes.as_ptr(), bytes.len());
+        }
+    };
+    match data.data_type() {
+        DataType::Utf8 | DataType::Binary => bytes(1, span::<i32>(data, rows)),
+        DataType::LargeUtf8 | DataType::LargeBinary => bytes(1, span::<i64>(data, rows)),
+        DataType::List(_) | DataType::Map(_, _) => children(span::<i32>(data, rows)),
+        DataType::LargeList(_) => children(span::<i64>(data, rows)),
+        DataType::FixedSizeList(_, size) => children(items(data, rows, *size)),
+        DataType::Struct(_) => children(rows.clone()),
+        DataType::FixedSizeBinary(width) => bytes(0, items(data, rows, *width)),
+        other => {
+            let width = other.primitive_width().unwrap_or_default();
+            let at = |row: usize| data.offset().saturating_add(row).saturating_mul(width);
+            bytes(0, at(rows.start)..at(rows.end));
+        }
+    }
+}
+
+/// Prefetches the first offset of this row, if rows of the array have offsets.
+pub(super) fn fetch_offsets(data: &ArrayData, row: usize) {
+    let at = data.offset().saturating_add(row);
+    let Some(offsets) = data.buffers().first() else { return };
+    match data.data_type() {
+        DataType::Utf8 | DataType::Binary | DataType::List(_) => prefetch_element(offsets.typed_data::<i32>(), at),
+        DataType::LargeUtf8 | DataType::LargeBinary | DataType::LargeList(_) => {
+            prefetch_element(offsets.typed_data::<i64>(), at);
+        }
+        _ => {}
+    }
 }
 
 /// Returns whether rows of this type share memory of their array, or have no bytes of their own.

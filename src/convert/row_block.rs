@@ -335,7 +335,7 @@ pub(crate) fn prefetch_element<T>(elements: &[T], index: usize) {
 
 /// Fetches a row of so many bytes.
 #[inline]
-fn fetch(start: *const u8, bytes: usize) {
+pub(super) fn fetch(start: *const u8, bytes: usize) {
     // Its last byte too: a row that is not aligned ends in one more line.
     for byte in (0..bytes.min(FETCHED)).step_by(LINE).chain(bytes.min(FETCHED).checked_sub(1)) {
         prefetch(start.wrapping_add(byte));
