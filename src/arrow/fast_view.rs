@@ -23,7 +23,7 @@ pub(crate) struct PlainColumns<'a> {
     array: PhantomData<&'a [u8]>,
 }
 
-// SAFETY: the pointers lead into an array that is borrowed for 'a, whose memory nobody changes.
+// SAFETY: the pointers lead into an array that is borrowed for 'a, whose memory is immutable by Arrow's specification.
 unsafe impl Send for PlainColumns<'_> {}
 // SAFETY: shared references only give the addresses, and the memory behind them does not change.
 unsafe impl Sync for PlainColumns<'_> {}

@@ -37,9 +37,9 @@ pub struct DeviceArray {
     counted: Option<usize>,
 }
 
-// SAFETY: `node` and the bitmaps point into what `owner` keeps alive and nobody changes; `owner` is Send and Sync.
+// SAFETY: `node` and the bitmaps point into what `owner` keeps alive, immutable by Arrow's specification; `owner` is Send and Sync.
 unsafe impl Send for DeviceArray {}
-// SAFETY: shared references only read what `owner` keeps alive, which nobody changes; `owner` is Sync.
+// SAFETY: shared references only read what `owner` keeps alive, immutable by Arrow's specification; `owner` is Sync.
 unsafe impl Sync for DeviceArray {}
 
 impl DeviceArray {

@@ -73,7 +73,7 @@ pub(super) struct LeafDictionary<'a> {
     pub(super) values: &'a DataType,
 }
 
-// SAFETY: the pointers lead into an array that is borrowed for 'a, whose memory nobody changes.
+// SAFETY: the pointers lead into an array that is borrowed for 'a, whose memory is immutable by Arrow's specification.
 unsafe impl Send for Leaf<'_> {}
 // SAFETY: shared references only give the addresses, and the memory behind them does not change.
 unsafe impl Sync for Leaf<'_> {}

@@ -67,9 +67,10 @@ struct LaneStep<'a> {
     element: Bytes,
 }
 
-// SAFETY: the source is host memory that the chunk keeps alive for `'a` and that nobody changes; a lane only reads it.
+// SAFETY: the source is host memory that the chunk keeps alive for `'a`; a lane only reads it. Arrow's buffers are immutable, and who makes an
+// array of lent memory vouches for that (docs/decisions.md, "Foreign memory").
 unsafe impl Send for Lane<'_> {}
-// SAFETY: a shared lane only reads the same memory, which nobody changes.
+// SAFETY: a shared lane only reads the same memory, which is immutable by Arrow's specification.
 unsafe impl Sync for Lane<'_> {}
 
 impl<'a> Lane<'a> {
