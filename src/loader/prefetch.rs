@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 #[cfg(feature = "async")]
 use std::task::{Context, Waker};
 use std::thread::{Builder, JoinHandle, ThreadId, current};
@@ -25,15 +25,26 @@ thread_local! {
 }
 
 /// Threads that a loader's thread told to stop, with their process. Loader threads do not wait for each other.
-static LEFT: Mutex<Vec<(u32, JoinHandle<()>)>> = Mutex::new(Vec::new());
+static LEFT: Mutex<LeftThreads> = Mutex::new(Vec::new());
+
+type LeftThreads = Vec<(u32, JoinHandle<()>)>;
+
+/// Returns these threads; `None` while another thread has them.
+fn left_threads() -> Option<MutexGuard<'static, LeftThreads>> {
+    match LEFT.try_lock() {
+        Ok(left) => Some(left),
+        Err(TryLockError::Poisoned(left)) => Some(left.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
 
 /// Waits at most `patience` for threads that nobody has joined yet. Returns whether none is left.
 pub(super) fn join_left(patience: Duration) -> bool {
     let (this_process, until) = (std::process::id(), Instant::now() + patience);
     loop {
         let is_over = Instant::now() >= until;
-        let is_one_left = match LEFT.try_lock() {
-            Ok(mut left) => {
+        let is_one_left = match left_threads() {
+            Some(mut left) => {
                 let ended = left.extract_if(.., |(process, thread)| *process == this_process && thread.is_finished());
                 let ended: Vec<_> = ended.collect();
                 let is_one_left = left.iter().any(|(process, _)| *process == this_process);
@@ -44,7 +55,7 @@ pub(super) fn join_left(patience: Duration) -> bool {
                 is_one_left
             }
             // A lock held for so long belongs to a thread that a fork left behind, and guards nothing of this process.
-            Err(_) => !is_over,
+            None => !is_over,
         };
         if is_over || !is_one_left {
             return !is_one_left;
@@ -348,7 +359,7 @@ impl<T> Prefetch<T> {
         self.stop(Duration::ZERO);
         let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
         if IS_LOADER.get() {
-            if let Ok(mut left) = LEFT.try_lock() {
+            if let Some(mut left) = left_threads() {
                 left.push((self.process, thread));
             }
             return;
