@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use arrow_array::types::Int8Type;
 use arrow_array::{
-    Array, ArrayRef, DictionaryArray, Int8Array, Int32Array, NullArray, StringArray, StringViewArray, StructArray,
-    UnionArray,
+    Array, ArrayRef, DictionaryArray, FixedSizeListArray, Int8Array, Int32Array, NullArray, StringArray,
+    StringViewArray, StructArray, UnionArray,
 };
 use arrow_dlpack::ffi::arrow_device::ArrowArray;
 use arrow_dlpack::{Conversion, ErrorKind, NullPolicy};
@@ -183,8 +183,11 @@ fn a_dictionary_without_values_needs_no_offsets() {
 #[test]
 fn nesting_of_more_than_64_levels_is_refused() {
     let nested = |levels| {
-        let data_type = (0..levels).fold(DataType::Int8, |item, _| list(item, 1));
-        random_array(&data_type, 1, 0, &mut Random(1))
+        let items = random_array(&DataType::Int8, 1, 0, &mut Random(1));
+        (0..levels).fold(items, |items, _| {
+            let item = field("item", items.data_type().clone());
+            Arc::new(FixedSizeListArray::new(item, 1, items, None)) as ArrayRef
+        })
     };
     let deepest = nested(64);
     import_edited(&deepest, &field("x", deepest.data_type().clone()), |_| ()).0.unwrap();

@@ -1,6 +1,6 @@
 //! Choices that the bytes of a target make.
 
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
 use crate::generator::base;
 use crate::generator::node::Node;
@@ -9,18 +9,25 @@ use crate::generator::wrong::Wrong;
 /// A valid structure.
 pub(super) struct Base {
     pub(super) node: Node,
-    /// Everything that can be wrong with it, and what of that is in the schema.
-    pub(super) wrongs: Vec<Wrong>,
-    pub(super) in_schema: Vec<Wrong>,
+    wrongs: OnceLock<Vec<Wrong>>,
+    in_schema: OnceLock<Vec<Wrong>>,
+}
+
+impl Base {
+    /// Everything that can be wrong with it. Miri takes long to list that of every structure.
+    pub(super) fn wrongs(&self) -> &[Wrong] {
+        self.wrongs.get_or_init(|| Wrong::all(&self.node))
+    }
+
+    /// What of that is in the schema.
+    pub(super) fn in_schema(&self) -> &[Wrong] {
+        self.in_schema.get_or_init(|| self.wrongs().iter().filter(|wrong| wrong.is_in_schema()).cloned().collect())
+    }
 }
 
 /// Valid structures of every type, whole and sliced.
 pub(super) static BASES: LazyLock<Vec<Base>> = LazyLock::new(|| {
-    let base = |(_, node): (String, Node)| {
-        let wrongs = Wrong::all(&node);
-        let in_schema = wrongs.iter().filter(|wrong| wrong.is_in_schema()).cloned().collect();
-        Base { node, wrongs, in_schema }
-    };
+    let base = |(_, node): (String, Node)| Base { node, wrongs: OnceLock::new(), in_schema: OnceLock::new() };
     base::nodes().into_iter().map(base).collect()
 });
 

@@ -15,7 +15,7 @@ const USES: &[&[Use]] = &[&[], &[Use::Read], &[Use::Again], &[Use::Stream], &[Us
 pub(super) fn arrow_array(bytes: &[u8]) {
     let mut choices = Choices(bytes);
     let base = choices.of(&BASES);
-    let wrongs = choices.wrongs(&base.wrongs);
+    let wrongs = choices.wrongs(base.wrongs());
     let uses = choices.of(USES);
     let _ = exercise_as(&base.node, &wrongs, Place::CPU, uses);
 }
@@ -32,7 +32,7 @@ pub(super) fn arrow_device(bytes: &[u8]) {
         3 => place.reserved = choices.number(),
         _ => {}
     }
-    let wrongs = choices.wrongs(&base.wrongs);
+    let wrongs = choices.wrongs(base.wrongs());
     let uses = choices.of(USES);
     let _ = exercise_as(&base.node, &wrongs, place, uses);
 }
@@ -41,7 +41,7 @@ pub(super) fn arrow_device(bytes: &[u8]) {
 pub(super) fn arrow_schema(bytes: &[u8]) {
     let mut choices = Choices(bytes);
     let base = choices.of(&BASES);
-    let mut wrongs = choices.wrongs(&base.in_schema);
+    let mut wrongs = choices.wrongs(base.in_schema());
     // A format or a name of the fuzzer's own.
     if let Some(wrong) = wrongs.last_mut() {
         match choices.byte() % 4 {
@@ -63,8 +63,8 @@ pub(super) fn arrow_stream(bytes: &[u8]) {
     let mut flaws: Vec<Flaw> = (0..choices.below(4))
         .map(|_| match choices.byte() % 3 {
             0 => choices.of(&OWN).clone(),
-            1 => Flaw::Schema(choices.wrong(&base.wrongs)),
-            _ => Flaw::Batch(choices.below(3), choices.wrong(&base.wrongs)),
+            1 => Flaw::Schema(choices.wrong(base.wrongs())),
+            _ => Flaw::Batch(choices.below(3), choices.wrong(base.wrongs())),
         })
         .collect();
     let one = *choices.of(streams::Use::ALL);

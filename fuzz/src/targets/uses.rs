@@ -8,7 +8,7 @@ pub(super) fn uses(bytes: &[u8]) {
     let mut choices = Choices(bytes);
     let one = *choices.of(Use::all());
     let base = choices.of(&BASES);
-    let wrongs = choices.wrongs(&base.wrongs);
+    let wrongs = choices.wrongs(base.wrongs());
     let _ = exercise_as(&base.node, &wrongs, Place::CPU, &[one]);
 }
 
@@ -16,8 +16,8 @@ pub(super) fn uses(bytes: &[u8]) {
 pub(super) fn conversions(bytes: &[u8]) {
     let mut choices = Choices(bytes);
     let base = choices.of(&BASES);
-    let wrongs = choices.wrongs(&base.wrongs);
+    let wrongs = choices.wrongs(base.wrongs());
     let requested = choices.of(&BASES);
-    let requested_wrongs = choices.wrongs(&requested.wrongs);
+    let requested_wrongs = choices.wrongs(requested.wrongs());
     let _ = converse((&base.node, &wrongs), (&requested.node, &requested_wrongs));
 }
