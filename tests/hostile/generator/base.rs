@@ -1,6 +1,6 @@
 //! Valid arrays of every Arrow type, with nulls and nested, to be made wrong.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use arrow_array::builder::{
     BinaryViewBuilder, FixedSizeBinaryBuilder, Int32Builder, ListBuilder, MapBuilder, StringBuilder, StringViewBuilder,
@@ -220,7 +220,11 @@ pub(crate) fn all() -> Vec<Base> {
 
 /// Every base structure as a node.
 pub(crate) fn whole() -> Vec<(String, Node)> {
-    all().into_iter().map(|(name, field, array)| (name, Node::of(&field, array.as_ref()))).collect()
+    // Made once: Miri takes ten seconds for it.
+    static WHOLE: LazyLock<Vec<(String, Node)>> = LazyLock::new(|| {
+        all().into_iter().map(|(name, field, array)| (name, Node::of(&field, array.as_ref()))).collect()
+    });
+    WHOLE.clone()
 }
 
 /// Every base structure as a node, whole and sliced.

@@ -24,3 +24,8 @@ pub(crate) mod rows;
 pub(crate) mod streams;
 pub(crate) mod tensors;
 pub(crate) mod wrong;
+
+/// One in how many cases a test takes, from all over them: each, but for Miri, which needs a second or so for one.
+pub(crate) const fn one_in(cases: usize) -> usize {
+    if cfg!(miri) { cases } else { 1 }
+}
