@@ -17,7 +17,7 @@ use arrow_schema::{DataType, Field, FieldRef};
 
 use crate::failing::alone;
 use crate::support::arrow::{field, shared};
-use crate::{ROWS, batch, bits, each, filled, lists, numbers};
+use crate::{ROWS, RUNS, batch, bits, each, filled, lists, numbers};
 
 /// More than arrow-rs allocates in a cast here: memory that is asked for before a cast has a MiB more.
 const BEYOND_ARROW_RS: usize = 1 << 20;
@@ -78,8 +78,8 @@ fn of_copies_of_arrays() {
     let word = |row: usize| each(row).then_some(words[row % 3]);
     let codes: Int16Array = (0..ROWS).map(|row| each(row).then_some((row % 3) as i16)).collect();
     let dictionary = DictionaryArray::new(codes, Arc::new(StringArray::from(words.to_vec())));
-    let ends = Int16Array::from_iter_values((1..=3300).map(|run| run * 9));
-    let runs = RunArray::<Int16Type>::try_new(&ends, &Int64Array::from_iter_values(0..3300)).unwrap();
+    let ends = Int16Array::from_iter_values((1..=RUNS).map(|run| run * 9));
+    let runs = RunArray::<Int16Type>::try_new(&ends, &Int64Array::from_iter_values(0..i64::from(RUNS))).unwrap();
     let arrays: Vec<ArrayRef> = vec![
         numbers(),
         bits(),

@@ -9,12 +9,17 @@ use arrow_dlpack::loader::{Batches, LoadOptions, Place, Sharding, Shards, Shuffl
 use arrow_dlpack::{Conversion, Converted, DType, DeviceArray, Group, Pad, Result, Scalar, Selection, Tensor};
 
 use crate::failing::{Alone, alone};
-use crate::{batch, filled, floats, lists, numbers, stream};
+use crate::{ROWS, batch, filled, floats, lists, numbers, stream};
 
 /// The loader has a table of lanes, of which each node takes 12 KB.
 const LARGE_IN_LOADER: usize = 16 << 10;
 /// More than arrow-rs allocates in these tests: memory that is asked for before it is called has a MiB more.
 const BEYOND_ARROW_RS: usize = 1 << 20;
+
+/// The rows of a batch, of one of rows with different lengths, and of a shuffle's window: a fraction of all rows, which is large here.
+const ROWS_OF_A_BATCH: usize = if cfg!(miri) { 2_500 } else { 5000 };
+const VARIED_ROWS: usize = if cfg!(miri) { 2_500 } else { 20_000 };
+const WINDOW: usize = if cfg!(miri) { 3_000 } else { 9000 };
 
 const NAMES: [&str; 9] = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
 
@@ -46,9 +51,9 @@ fn of_batches() {
     let alone = alone_with_loader();
     let rows = rows_of_numbers();
     for prefetch in [0, 2] {
-        for shuffle in [None, Some(Shuffle::new(NonZero::new(9000).unwrap(), 1))] {
+        for shuffle in [None, Some(Shuffle::new(NonZero::new(WINDOW).unwrap(), 1))] {
             alone.each_fails(&format!("{prefetch} ahead, {shuffle:?}"), || {
-                let mut load = ahead(5000, prefetch)?;
+                let mut load = ahead(ROWS_OF_A_BATCH, prefetch)?;
                 load.shuffle = shuffle;
                 tensors(Batches::new(stream(vec![rows.clone()]), &filled(), &load, &Place::start(0))?)
             });
@@ -60,11 +65,11 @@ fn of_batches() {
 fn of_readers_of_shards() {
     let alone = alone_with_loader();
     let rows = rows_of_numbers();
-    for shuffle in [None, Some(Shuffle::new(NonZero::new(9000).unwrap(), 1))] {
+    for shuffle in [None, Some(Shuffle::new(NonZero::new(WINDOW).unwrap(), 1))] {
         alone.each_fails(&format!("readers, {shuffle:?}"), || {
             let (len, rows) = (rows.len(), rows.clone());
             let shards = Shards::new(vec![Some(len); 4], move |_| Ok(stream(vec![rows.clone()])));
-            let mut load = ahead(9000, 1)?;
+            let mut load = ahead(WINDOW, 1)?;
             (load.readers, load.shuffle, load.shuffle_shards) = (2, shuffle, Some(3));
             tensors(Batches::of_shards(&shards, &filled(), &load, &Place::after(0, vec![0; 4], 0)?)?)
         });
@@ -79,7 +84,7 @@ fn of_threads_that_pack_a_batch() {
     let options = filled().threads(NonZero::new(3)).dtype(DType::Float64);
     alone.each_fails("threads", || {
         let chunks = vec![rows.clone(); 2];
-        tensors(Batches::new(stream(chunks), &options, &ahead(60_000, 1)?, &Place::start(0))?)
+        tensors(Batches::new(stream(chunks), &options, &ahead(2 * ROWS - 2 * ROWS / 11, 1)?, &Place::start(0))?)
     });
 }
 
@@ -88,19 +93,20 @@ fn of_batches_of_rows_with_different_lengths() {
     let alone = alone_with_loader();
     let own: ArrayRef = Arc::new(lists());
     let rows = batch(vec![("a", own), ("b", floats())]);
-    varied_batches(&alone, "varied", &rows, 4, 20_000);
+    varied_batches(&alone, "varied", &rows, 4, VARIED_ROWS);
 }
 
 #[test]
 fn of_batches_of_long_rows() {
     let alone = alone_with_loader();
+    let (count, length, bytes) = if cfg!(miri) { (4, 1_100, 4_200) } else { (12, 9000, 60_000) };
     // The hashes of rows read each of them whole.
     let long = ListArray::from_iter_primitive::<Int32Type, _, _>(
-        (0..12).map(|row| Some((0..9000).map(|item| Some(item + row)).collect::<Vec<_>>())),
+        (0..count).map(|row| Some((0..length).map(|item| Some(item + row)).collect::<Vec<_>>())),
     );
-    let texts = StringArray::from_iter_values((0..12).map(|row| format!("{row:>60000}")));
+    let texts = StringArray::from_iter_values((0..count).map(|row| format!("{row:>bytes$}")));
     let rows = batch(vec![("a", Arc::new(long)), ("b", Arc::new(texts))]);
-    varied_batches(&alone, "long rows", &rows, 9000, 4);
+    varied_batches(&alone, "long rows", &rows, length as usize, 4);
 }
 
 #[test]
@@ -110,8 +116,8 @@ fn of_batches_of_shuffled_rows_with_different_lengths() {
     let own: ArrayRef = Arc::new(lists());
     let rows = batch(vec![("a", own), ("b", floats())]);
     alone.each_fails("shuffled", || {
-        let mut load = ahead(20_000, 0)?;
-        load.shuffle = NonZero::new(9000).map(|rows| Shuffle::new(rows, 1));
+        let mut load = ahead(VARIED_ROWS, 0)?;
+        load.shuffle = NonZero::new(WINDOW).map(|rows| Shuffle::new(rows, 1));
         varied(Batches::new(stream(vec![rows.clone()]), &varied_groups(4), &load, &Place::start(0))?)
     });
 }

@@ -18,7 +18,7 @@ use arrow_schema::{DataType, TimeUnit};
 
 use crate::failing::{Alone, alone};
 use crate::support::arrow::{field, shared};
-use crate::{ROWS, batch, bits, each, filled, floats, lists, numbers};
+use crate::{ROWS, RUNS, batch, bits, each, filled, floats, lists, numbers};
 
 fn one(alone: &Alone, name: &str, array: ArrayRef, options: Conversion) {
     let array = shared(array.as_ref(), &field("x", array.data_type().clone()));
@@ -42,8 +42,8 @@ fn of_columns_that_are_stored_as_something_else() {
     let codes: Int8Array = (0..ROWS).map(|row| each(row).then_some((row % 3) as i8)).collect();
     let dictionary = DictionaryArray::new(codes, Arc::new(Float32Array::from(vec![0.5, 1.5, 2.5])));
     one(&alone, "dictionary", Arc::new(dictionary), filled().dictionary(DictionaryMode::Values));
-    let ends = Int16Array::from_iter_values((1..=3300).map(|run| run * 9));
-    let values = Int64Array::from_iter_values(0..3300);
+    let ends = Int16Array::from_iter_values((1..=RUNS).map(|run| run * 9));
+    let values = Int64Array::from_iter_values(0..i64::from(RUNS));
     let runs = RunArray::<Int16Type>::try_new(&ends, &values).unwrap();
     one(&alone, "runs", Arc::new(runs), filled());
     let decimals = Decimal128Array::from_iter_values((0..ROWS).map(|row| row as i128)).with_precision_and_scale(20, 2);
@@ -105,7 +105,8 @@ fn of_threads_that_pack() {
 fn of_what_packing_threads_need_for_themselves() {
     let alone = alone();
     // Rows longer than a cache line, so many that each thread writes past the caches.
-    let column: ArrayRef = Arc::new(Float32Array::from_iter_values((0..120_000).map(|row| row as f32)));
+    let rows = if cfg!(miri) { 600 } else { 120_000 };
+    let column: ArrayRef = Arc::new(Float32Array::from_iter_values((0..rows).map(|row| row as f32)));
     let rows = batch(WIDE.map(|name| (name, column.clone())).to_vec());
     let options = filled().threads(NonZero::new(2));
     alone.each_fails("rows", || options.to_tensor(&rows).map(|tensor| vec![tensor]));
@@ -142,7 +143,8 @@ fn of_rows_with_different_lengths() {
 #[test]
 fn of_what_is_computed_before_training() {
     let alone = alone();
-    let distinct: ArrayRef = Arc::new(Int64Array::from_iter_values((0..ROWS as i64).map(|row| row % 9000)));
+    let count = if cfg!(miri) { 1000 } else { 9000 };
+    let distinct: ArrayRef = Arc::new(Int64Array::from_iter_values((0..ROWS as i64).map(|row| row % count)));
     let rows = batch(vec![("a", distinct), ("b", floats())]);
     let made = || {
         let mut values = DistinctValues::new(rows.field(), &["a".to_owned()], usize::MAX)?;
@@ -158,6 +160,6 @@ fn of_what_is_computed_before_training() {
         found.finish()
     };
     alone.each_fails_of("statistics", made, |found| found);
-    let words: ArrayRef = Arc::new(StringArray::from_iter_values((0..9000).map(|word| format!("word {word}"))));
+    let words: ArrayRef = Arc::new(StringArray::from_iter_values((0..count).map(|word| format!("word {word}"))));
     alone.each_fails_of("categories", || Categories::new(words.clone()), |found| found.values().len());
 }

@@ -36,9 +36,13 @@ fn of_streams_that_are_joined() {
     }
 }
 
-/// 3 MiB: two of them are a block of huge pages.
+/// The bytes of a huge page, of which Miri makes a small one.
+const HUGE: usize = if cfg!(miri) { 4 << 10 } else { 2 << 20 };
+
+/// One and a half huge pages: two of them are a block of huge pages.
 fn large() -> DeviceArray {
-    let array: ArrayRef = Arc::new(Float64Array::from_iter_values((0..393_216).map(f64::from)));
+    let rows = HUGE * 3 / 2 / size_of::<f64>();
+    let array: ArrayRef = Arc::new(Float64Array::from_iter_values((0..rows).map(|row| row as f64)));
     batch(vec![("a", array)])
 }
 
@@ -52,7 +56,7 @@ fn first_and_sum(tensor: &Tensor) -> (usize, f64) {
 fn of_pages_that_are_mapped_and_moved() {
     let mut alone = alone();
     let rows = large();
-    for limit in [LARGE, 2 << 20] {
+    for limit in [LARGE, HUGE] {
         alone.limit = limit;
         alone.each_fails_of(
             "mapped",

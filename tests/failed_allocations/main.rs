@@ -33,7 +33,9 @@ use arrow_schema::FieldRef;
 use support::arrow::{field, shared};
 
 /// So many that a bit of each is large.
-const ROWS: usize = 33_000;
+const ROWS: usize = if cfg!(miri) { 2_100 } else { 33_000 };
+/// Runs of nine rows, of which the ends are large.
+const RUNS: i16 = if cfg!(miri) { 210 } else { 3300 };
 
 fn each(row: usize) -> bool {
     row % 7 != 3
