@@ -102,11 +102,11 @@ fn of_batches_of_long_rows() {
     let (count, length, bytes) = if cfg!(miri) { (4, 1_100, 4_200) } else { (12, 9000, 60_000) };
     // The hashes of rows read each of them whole.
     let long = ListArray::from_iter_primitive::<Int32Type, _, _>(
-        (0..count).map(|row| Some((0..length).map(|item| Some(item + row)).collect::<Vec<_>>())),
+        (0..count).map(|row| Some((0..length as i32).map(|item| Some(item + row)).collect::<Vec<_>>())),
     );
     let texts = StringArray::from_iter_values((0..count).map(|row| format!("{row:>bytes$}")));
     let rows = batch(vec![("a", Arc::new(long)), ("b", Arc::new(texts))]);
-    varied_batches(&alone, "long rows", &rows, length as usize, 4);
+    varied_batches(&alone, "long rows", &rows, length, 4);
 }
 
 #[test]
