@@ -71,7 +71,8 @@ MIRI_MODELS ?= stacked tree
 MIRI_stacked := -Zmiri-permissive-provenance
 MIRI_tree := -Zmiri-permissive-provenance -Zmiri-tree-borrows
 MIRI_TESTS ?= --lib --test ownership --test sharing --test ragged --test layout --test batches --test list_lengths --test categories \
-	--test requested_nested --test conversion --test storage_types --test arrow_rs --test caller_memory --test varied_groups
+	--test requested_nested --test conversion --test storage_types --test arrow_rs --test caller_memory --test varied_groups \
+	--test hostile --test round_trip --test matrix_to_arrow --test casts --test properties --test requested_schema --test asynchronous
 # Of them, what every change has to pass: the checks of structs of others, and of their owners.
 MIRI_SLICE ?= --lib -- arrow::check arrow::schema arrow::stream arrow::tests dlpack::
 WITH_MIRI = MIRIFLAGS='-Zmiri-disable-isolation -Zmiri-symbolic-alignment-check $(MIRI_$*)' PROPTEST_CASES=2 RUST_BACKTRACE=0 \
@@ -367,7 +368,7 @@ miri-toolchain:
 		echo 'LEFT OUT: Miri (it needs a nightly toolchain with miri: rustup toolchain install nightly --component miri,rust-src)'; exit 1; }
 
 $(addprefix miri-,stacked tree): miri-%: miri-toolchain
-	$(WITH_MIRI) cargo +nightly miri test $(CARGO_FLAGS) --package arrow-dlpack $(MIRI_TESTS)
+	$(WITH_MIRI) cargo +nightly miri test $(CARGO_FLAGS) --package arrow-dlpack --features async $(MIRI_TESTS)
 
 # What every change has to pass: a part of each sanitizer, and of the kernels for AArch64. The cases that the fuzzers kept take a minute or two of
 # two cores.
