@@ -232,7 +232,9 @@ fn a_loader_ends_while_its_thread_makes_batches() {
         scope(|scope| {
             scope.spawn(|| {
                 let rows = drain(&batches);
-                assert!(ended.load(Ordering::SeqCst) && rows.iter().copied().eq(0..i64::try_from(rows.len()).unwrap()));
+                assert!(ended.load(Ordering::SeqCst), "the loader ended by itself after {} rows", rows.len());
+                let wrong = rows.iter().zip(0..).find(|(row, expected)| **row != *expected);
+                assert_eq!(wrong, None, "of {} rows", rows.len());
             });
             (0..round % 7).for_each(|_| std::thread::yield_now());
             ended.store(true, Ordering::SeqCst);
