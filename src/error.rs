@@ -3,6 +3,7 @@
 mod conversions;
 mod counted;
 mod foreign;
+mod language;
 mod remedy;
 
 use std::collections::{HashMap, HashSet};
@@ -13,7 +14,8 @@ use std::sync::Arc;
 
 pub(crate) use conversions::{from, try_from};
 pub(crate) use counted::Counted;
-pub(crate) use remedy::{Language, Remedy};
+pub(crate) use language::Language;
+pub(crate) use remedy::Remedy;
 
 /// The kind of an error. New kinds may be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

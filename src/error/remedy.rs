@@ -2,29 +2,11 @@
 
 use std::fmt;
 use std::mem::{Discriminant, discriminant};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::conversions::from;
-
-/// Whose words a remedy uses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(not(feature = "python"), allow(dead_code, reason = "nobody asks in Python without the feature"))]
-pub(crate) enum Language {
-    /// In types and methods of this crate.
-    Rust,
-    /// In keywords and functions of the package.
-    Python,
-}
-
-/// Whether this process has the Python package.
-static IN_PYTHON: AtomicBool = AtomicBool::new(false);
+use super::language::Language;
 
 impl Language {
-    /// Returns the language for messages of C streams, which do not tell their consumer.
-    pub(crate) fn of_consumers() -> Self {
-        if IN_PYTHON.load(Ordering::Relaxed) { Self::Python } else { Self::Rust }
-    }
-
     /// Names the option that asks for results on this device, for the copy log, which does not know who reads it.
     pub(crate) fn device_option(device: &str) -> String {
         match Self::of_consumers() {
@@ -40,12 +22,6 @@ impl Language {
             Self::Rust => "CopyMode::Always",
             Self::Python => "copy=True",
         }
-    }
-
-    /// Marks that this process has the Python package.
-    #[cfg(feature = "python")]
-    pub(crate) fn python_is_here() {
-        IN_PYTHON.store(true, Ordering::Relaxed);
     }
 }
 
