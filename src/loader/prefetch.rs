@@ -168,8 +168,14 @@ impl<T> PrefetchQueue<T> {
         !self.stop.is_asked()
     }
 
+    /// Adds an item, or drops it once the thread is to stop. That is asked before this lock is taken to drop what is ready, so nobody takes an
+    /// item that was made after dropped ones.
     fn push(&self, item: T) {
         let mut state = self.lock();
+        if self.stop.is_asked() {
+            drop(state);
+            return drop(item);
+        }
         state.ready.push_back(item);
         self.tell_count(&state);
         let (wanted, wake) = (state.takers_wait > 0, state.wake());
@@ -326,6 +332,7 @@ impl<T> Prefetch<T> {
         self.shared.stop.ask();
         let mut state = self.shared.lock();
         let dropped = (std::mem::take(&mut state.ready), state.failure.take());
+        // To drop them may take the interpreter's lock, which a thread that waits for ours holds.
         drop(state);
         self.shared.room.notify_one();
         drop(dropped);
@@ -338,11 +345,7 @@ impl<T> Prefetch<T> {
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
         }
-        // Items that were in progress meanwhile. To drop them may take the interpreter's lock, which a thread that waits for ours holds.
-        let (late, ended) = (std::mem::take(&mut state.ready), state.ended);
-        drop(state);
-        drop(late);
-        ended
+        state.ended
     }
 
     /// Stops the thread without waiting for it.
@@ -366,7 +369,6 @@ impl<T> Prefetch<T> {
         }
         // Its panics were caught and reported.
         _ = thread.join();
-        self.stop(Duration::ZERO);
     }
 }
 
@@ -405,8 +407,6 @@ impl<T> fmt::Debug for Prefetch<T> {
 fn work<T>(shared: &PrefetchQueue<T>, mut make: impl FnMut() -> Option<Result<T>>) -> Option<Error> {
     while shared.wait_for_room() {
         match make()? {
-            // Nobody wants it any more.
-            Ok(_) if shared.stop.is_asked() => break,
             Ok(item) => shared.push(item),
             Err(error) => return Some(error),
         }

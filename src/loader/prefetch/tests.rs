@@ -267,3 +267,20 @@ fn a_stop_locks_nobody_out_while_it_drops_items() {
     drop(send);
     ahead.close();
 }
+
+#[test]
+fn nothing_is_taken_that_was_made_after_dropped_items() {
+    let (tell, make) = copy_notes();
+    let ahead = Prefetch::start(2, Stop::default(), make).unwrap();
+    tell.send(()).unwrap();
+    while ahead.shared.lock().ready.is_empty() {
+        std::thread::yield_now();
+    }
+    ahead.stop(Duration::ZERO);
+    // As the thread does that had made it when it was told to stop.
+    ahead.shared.push(1);
+    let taken = ahead.take(Duration::ZERO);
+    drop(tell);
+    assert!(!matches!(taken, Ok(Taken::Item(_))));
+    assert!(is_cut(&ahead.take(LONG)));
+}
