@@ -1,4 +1,4 @@
-// Checked casts of single values, a part of kernels.cu: those of src/convert/cast/values.rs, step by step, NaNs included.
+// Checked casts of single values: those of src/convert/cast/values.rs, step by step, NaNs included.
 
 struct Bool { u8 byte; };
 struct Half { u16 bits; };

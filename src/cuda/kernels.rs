@@ -1,4 +1,4 @@
-//! Launches the kernels of kernels.cu on a stream. Checks sizes; the caller vouches for the memory.
+//! Launches the kernels of kernels.cu and its headers on a stream. Checks sizes; the caller vouches for the memory.
 
 use std::ffi::c_void;
 
@@ -9,25 +9,25 @@ use super::stream::Stream;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 
-/// The words of a launch's parameter: `TABLE_WORDS` in kernels.cu.
+/// The words of a launch's parameter: `TABLE_WORDS` in kernel_types.cuh.
 const TABLE_WORDS: usize = 480;
-/// The vectors that a thread of unpack_bits writes in one step: `ROUNDS` in kernels.cu.
+/// The vectors that a thread of unpack_bits writes in one step: `ROUNDS` in kernel_types.cuh.
 const ROUNDS: u64 = 2;
-/// The elements of a column that a thread casts, and those of a row that a thread of place_rows writes: `LANES` in kernels.cu.
+/// The elements of a column that a thread casts, and those of a row that a thread of place_rows writes: `LANES` in kernel_types.cuh.
 const LANES: u64 = 4;
 /// What a store writes at once.
 const VECTOR: u64 = 16;
 
-/// Set beside the dtype of a column whose elements codes stand for: `GATHERED` in kernels.cu.
+/// Set beside the dtype of a column whose elements codes stand for: `GATHERED` in kernel_types.cuh.
 const GATHERED: u32 = 32;
-/// Set beside the dtype of a column of codes that are null where their values are: `CODES` in kernels.cu.
+/// Set beside the dtype of a column of codes that are null where their values are: `CODES` in kernel_types.cuh.
 const CODES: u32 = 64;
-/// Set beside [`GATHERED`] if a code without a value stands for padding: `PADDED` in kernels.cu.
+/// Set beside [`GATHERED`] if a code without a value stands for padding: `PADDED` in kernel_types.cuh.
 const PADDED: u32 = 128;
-/// Where the scale of decimals is beside their dtype: `SCALE_SHIFT` in kernels.cu.
+/// Where the scale of decimals is beside their dtype: `SCALE_SHIFT` in kernel_types.cuh.
 const SCALE_SHIFT: u32 = 8;
 
-/// The elements of a column: `DType` in kernels.cu.
+/// The elements of a column: `DType` in kernel_types.cuh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 #[allow(missing_docs, reason = "named as the dtypes")]
@@ -105,7 +105,7 @@ impl DeviceBits {
     }
 }
 
-/// A column as kernels read it in device memory: `Column` in kernels.cu.
+/// A column as kernels read it in device memory: `Column` in kernel_types.cuh.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Column {
@@ -175,7 +175,7 @@ impl Column {
     }
 }
 
-/// A level of nesting as kernels read it: an element is valid if its bits are set. `Level` in kernels.cu.
+/// A level of nesting as kernels read it: an element is valid if its bits are set. `Level` in kernel_types.cuh.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KernelLevel {
@@ -224,7 +224,7 @@ pub(crate) use dictionary::{CodeMeaning, KernelDictionary};
 pub(crate) use packing::{MatrixLayout, Packing};
 pub(crate) use rows::{KernelRows, PlacedElements};
 
-// `Launch` invariant: each list of parameters has the types and the order of its kernel in kernels.cu. Which memory
+// `Launch` invariant: each list of parameters has the types and the order of its kernel in kernels.cu or a header of it. Which memory
 // they name is each function's own clause.
 impl Current {
     /// Writes a byte, 0 or 1, for each of `count` bits.

@@ -8,7 +8,7 @@ use super::module::Kernel;
 use super::stream::Stream;
 use crate::error::Result;
 
-/// Threads of a block: `THREADS` in kernels.cu.
+/// Threads of a block: `THREADS` in kernel_types.cuh.
 const THREADS: u32 = 256;
 /// The most blocks per multiprocessor: a multiple of 5 and 8, of which most kernels have as many there at once (docs/kernels.md), so that
 /// none of them runs alone at the end. With 40, and so more steps of each block, an H100 took 2 to 3 % longer.

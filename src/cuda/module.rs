@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorKind, Result};
 
 macro_rules! kernels {
     ($($name:ident = $symbol:literal,)+) => {
-        /// A kernel of kernels.cu.
+        /// A kernel of kernels.cu and its headers.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(super) enum Kernel {
             $($name,)+
@@ -25,7 +25,7 @@ macro_rules! kernels {
         }
 
         impl Kernels {
-            /// Every kernel's name in kernels.cu.
+            /// Every kernel's name in kernels.cu and its headers.
             #[cfg(test)]
             pub(super) const NAMES: &[&str] = &[$($symbol,)+];
 

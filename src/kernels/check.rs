@@ -21,7 +21,7 @@ pub(crate) struct Check {
     columns: usize,
 }
 
-/// What the last of the bytes of a misfit says: `Kind` in kernels.cu.
+/// What the last of the bytes of a misfit says: `Kind` in kernel_types.cuh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MisfitKind {
     /// The value does not fit.

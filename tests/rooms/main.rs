@@ -99,7 +99,7 @@ fn sources(folder: &str) -> Vec<(String, String)> {
     list(&root, &mut files).expect("the folder is readable");
     let read = |file: &PathBuf| {
         let name = file.strip_prefix(&root).expect("listed under it").to_string_lossy().replace('\\', "/");
-        let is_text = file.extension().is_some_and(|ext| ext == "rs" || ext == "py");
+        let is_text = file.extension().is_some_and(|ext| ["rs", "py", "cu", "cuh"].iter().any(|text| ext == *text));
         (name, if is_text { fs::read_to_string(file).expect("a source is UTF-8") } else { String::new() })
     };
     files.iter().map(read).collect()

@@ -4,10 +4,10 @@ use super::{ColumnType, DeviceBits};
 use crate::cuda::driver::DevicePointer;
 use crate::error::Result;
 
-/// Set in the type of the codes if these are run ends: `RUN_ENDS` in kernels.cu.
+/// Set in the type of the codes if these are run ends: `RUN_ENDS` in kernel_types.cuh.
 const RUN_ENDS: u32 = 32;
 
-/// The codes or the run ends of a column, and their values: `Dictionary` in kernels.cu.
+/// The codes or the run ends of a column, and their values: `Dictionary` in kernel_types.cuh.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KernelDictionary {
     /// The address of the first code, of any alignment.

@@ -1,4 +1,4 @@
-//! Which casts are frequent ones, for which the kernels have a fast way: `cast_together` in kernels.cu.
+//! Which casts are frequent ones, for which the kernels have a fast way: `cast_together` in kernel_frequent_casts.cuh.
 
 use super::{CodeMeaning, ColumnType, KernelDictionary};
 use crate::cuda::driver::DevicePointer;

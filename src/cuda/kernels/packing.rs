@@ -11,7 +11,7 @@ use crate::cuda::module::Kernel;
 use crate::cuda::stream::Stream;
 use crate::error::{Error, Result};
 
-/// Bytes of a tile in shared memory: `TILE_BYTES` in kernels.cu.
+/// Bytes of a tile in shared memory: `TILE_BYTES` in kernel_types.cuh.
 const TILE_BYTES: u64 = 18_432;
 /// Threads of a block, which write one tile together.
 const THREADS: u64 = 256;
@@ -75,7 +75,7 @@ impl Packing {
     }
 }
 
-/// How a matrix is cut into tiles: `Tile` in kernels.cu.
+/// How a matrix is cut into tiles: `Tile` in kernel_types.cuh.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Tile {
@@ -131,8 +131,7 @@ impl Tile {
     }
 }
 
-// `Launch` invariant, as in `kernels.rs`: each list of parameters has the types and the order of its kernel in
-// kernels.cu.
+// `Launch` invariant, as in `kernels.rs`: each list of parameters has the types and the order of its kernel in kernels.cu.
 impl Current {
     /// Writes the elements of columns as a matrix, cast and filled as each column says.
     ///

@@ -9,14 +9,14 @@ use crate::cuda::module::Kernel;
 use crate::cuda::stream::Stream;
 use crate::error::Result;
 
-/// Set if offsets have 64 bits: `WIDE_OFFSETS` in kernels.cu.
+/// Set if offsets have 64 bits: `WIDE_OFFSETS` in kernel_types.cuh.
 const WIDE_OFFSETS: u32 = 1;
-/// Set if padding comes before the items: `PAD_FRONT` in kernels.cu.
+/// Set if padding comes before the items: `PAD_FRONT` in kernel_types.cuh.
 const PAD_FRONT: u32 = 2;
-/// Set if rows are truncated at the front: `CUT_FRONT` in kernels.cu.
+/// Set if rows are truncated at the front: `CUT_FRONT` in kernel_types.cuh.
 const CUT_FRONT: u32 = 4;
 
-/// Ragged rows as kernels read them, with the rules of their padding: `Rows` in kernels.cu.
+/// Ragged rows as kernels read them, with the rules of their padding: `Rows` in kernel_types.cuh.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KernelRows {
@@ -72,7 +72,7 @@ pub(crate) struct PlacedElements {
     pub(crate) mask: Option<DevicePointer>,
 }
 
-// `Launch` invariant, as in `kernels.rs`: each list of parameters has the types and the order of its kernel in kernels.cu.
+// `Launch` invariant, as in `kernels.rs`: each list of parameters has the types and the order of its kernel in kernel_ragged.cuh.
 impl Current {
     /// Lowers the five 64-bit numbers from `found` on to what it finds in the rows, and writes to `kept` how many items each row keeps, at
     /// most `most`. The numbers are the complement of the largest length, the first row whose offsets are out of bounds of `items`, the

@@ -11,9 +11,9 @@ use crate::cuda::module::Kernel;
 use crate::cuda::stream::Stream;
 use crate::error::{Error, Remedy, Result};
 
-/// The most dimensions that the kernel takes: `DIMENSIONS` in kernels.cu.
+/// The most dimensions that the kernel takes: `DIMENSIONS` in kernel_types.cuh.
 const DIMENSIONS: usize = 10;
-/// The logarithm of a tile's words: `STRIDED_BITS` in kernels.cu.
+/// The logarithm of a tile's words: `STRIDED_BITS` in kernel_types.cuh.
 const TILE_BITS: u32 = 10;
 /// The logarithm of the words that make whole transactions of memory.
 const LINE_BITS: u32 = 5;
@@ -24,7 +24,7 @@ const WORD: u64 = 4;
 /// Bytes of the widest word.
 const WIDEST: u64 = 8;
 
-/// Words as the kernel copies them: `Strided` in kernels.cu.
+/// Words as the kernel copies them: `Strided` in kernel_types.cuh.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Strided {
@@ -125,7 +125,7 @@ fn widen(axes: &mut [StridedAxis], size: u64, addresses: u64) -> bool {
     fits
 }
 
-// `Launch` invariant, as in `kernels.rs`: the list of parameters has the types and the order of the kernel in kernels.cu.
+// `Launch` invariant, as in `kernels.rs`: the list of parameters has the types and the order of the kernel in kernel_strided.cuh.
 impl Current {
     /// Copies elements of `itemsize` bytes from where they lie to where they go, both of any alignment.
     ///

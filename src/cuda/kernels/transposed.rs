@@ -10,7 +10,7 @@ use crate::cuda::module::Kernel;
 use crate::cuda::stream::Stream;
 use crate::error::Result;
 
-/// Rows and columns of the square that a thread copies: `LANES` in kernels.cu.
+/// Rows and columns of the square that a thread copies: `LANES` in kernel_types.cuh.
 const SQUARE: u32 = 4;
 /// Bytes of a word.
 const WORD: u64 = 4;
@@ -74,7 +74,7 @@ impl Transposed {
     }
 }
 
-// `Launch` invariant, as in `kernels.rs`: the list of parameters has the types and the order of the kernel in kernels.cu.
+// `Launch` invariant, as in `kernels.rs`: the list of parameters has the types and the order of the kernel in kernel_strided.cuh.
 impl Current {
     /// Copies the rows of a matrix so that its columns are contiguous.
     ///
