@@ -28,10 +28,10 @@ use super::transpose::Tiles;
 
 pub(super) use assembled_rows::ASSEMBLER;
 pub(super) use bit_rows::write_bit_rows;
-use load::{doubles, each_lane, singles, words};
+use load::{doubles, singles};
 pub(super) use shared_lines::{Merges, SharedLines, shared_lines};
 
-use super::load::{Load, Stored};
+use super::load::{Load, Stored, each_lane};
 
 /// Lanes and rows of a tile of 4-byte elements.
 const LANES4: usize = 16;
@@ -118,11 +118,11 @@ unsafe fn transpose4_made<const ROWS: u8>(tiles: &Tiles<'_>, loads: &[Load<'_>; 
     let (mut before, index) = (row_before(tiles), turned(tiles));
     let mut infinite = 0;
     for chunk in (0..tiles.rows).step_by(BLOCK_ROWS) {
-        let words = words(tiles, chunk);
+        let words = tiles.words(chunk);
         for row in (chunk..chunk + BLOCK_ROWS).step_by(LANES4) {
             tiles.fetch(row, LANES4);
             tiles.fetch_in_place(row, LANES4, 4);
-            let tile = each_lane!(LANES4, lane => {
+            let tile = each_lane!(16, lane => {
                 let bits = words[lane] >> (row - chunk);
                 // SAFETY: `lanes`: it has elements up to `tiles.rows`, which is a multiple of 64, so 16 from `row` on,
                 // stored as its load says.
@@ -150,7 +150,7 @@ unsafe fn lines_of_bits<const ROWS: u8>(tiles: &Tiles<'_>, loads: &[Load<'_>; LA
     let elements = unsafe { _mm512_loadu_ps(elements.as_ptr().cast()) };
     let (mut before, index) = (row_before(tiles), turned(tiles));
     for chunk in (0..tiles.rows).step_by(BLOCK_ROWS) {
-        let words = words(tiles, chunk);
+        let words = tiles.words(chunk);
         // SAFETY: `words` has 16 of 8 bytes, of which these are the first eight.
         let low = unsafe { _mm512_loadu_epi64(words.as_ptr().cast()) };
         // SAFETY: the last eight of the 16 words.
@@ -193,13 +193,13 @@ pub(super) unsafe fn transpose8(tiles: &Tiles<'_>) {
 unsafe fn transpose8_by<const ROWS: u8>(tiles: &Tiles<'_>) {
     let (mut before, index) = (row_before(tiles), turned(tiles));
     for chunk in (0..tiles.rows).step_by(BLOCK_ROWS) {
-        let words = words(tiles, chunk);
+        let words = tiles.words(chunk);
         for row in (chunk..chunk + BLOCK_ROWS).step_by(LANES8) {
             tiles.fetch(row, LANES8);
             tiles.fetch_in_place(row, LANES8, 8);
             let mut tile = [_mm512_setzero_pd(); LANES8];
             if let Some(loads) = tiles.loads {
-                tile = each_lane!(LANES8, lane => {
+                tile = each_lane!(8, lane => {
                     let bits = words[lane] >> (row - chunk);
                     // SAFETY: `lanes`: it has elements up to `tiles.rows`, which is a multiple of 64, so 8 from `row`
                     // on, stored as its load says.
@@ -227,7 +227,7 @@ unsafe fn transpose8_by<const ROWS: u8>(tiles: &Tiles<'_>) {
 /// says.
 #[target_feature(enable = "avx512f,avx512dq,avx512vl")]
 pub(super) unsafe fn quads(tiles: &Tiles<'_>) -> bool {
-    let words = words(tiles, 0);
+    let words = tiles.words(0);
     let mut infinite = 0;
     for row in (0..BLOCK_ROWS).step_by(LANES4) {
         let columns = each_lane!(4, lane => match tiles.loads {

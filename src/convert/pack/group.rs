@@ -8,7 +8,7 @@ use super::interleave::{Lanes, interleave_kernel};
 use super::isa::BLOCK_ROWS;
 use super::isa::Isa;
 use super::lane_prefetch::{ADDRESSES, fetch_lane_ahead, fetch_next};
-use super::load::{LANES, Load};
+use super::load::LANES;
 use super::loads::Loads;
 use super::select::{BitColumns, WORDS};
 use super::stream::{LINE, copy_past_the_cache};
@@ -292,7 +292,8 @@ impl<'a> LaneGroup<'a> {
         // Columns of NumPy start in the middle of a cache line, so each 64-byte load reads two lines. A prefetch costs such
         // loads more than it saves.
         let in_lines = || next.iter().all(|lane| lane.addr().is_multiple_of(LINE));
-        let pays = self.isa == Isa::Avx512 && rows.len() > BLOCK_ROWS && (loads.made().is_some() || in_lines());
+        let is_wanted = loads.made().is_some() || self.isa == Isa::Avx512 && in_lines();
+        let pays = rows.len() > BLOCK_ROWS && is_wanted;
         if let Some((lanes, row)) = self.next.filter(|_| pays) {
             next.iter_mut().zip(lanes).for_each(|(start, lane)| *start = lane.stored_at(row));
         }
@@ -304,9 +305,8 @@ impl<'a> LaneGroup<'a> {
         let width = self.lanes.len() * self.size;
         match self.isa {
             Isa::Avx512 if self.size >= TILED => {}
-            // Only AVX-512 casts in registers.
-            _ if (self.writes_rows(out) || self.overlaps_rows(out)) && matches!(self.size, 4 | 8) => {
-                return Loads::new(self.lanes, |lane| lane.load().filter(Load::is_alike));
+            isa if (self.writes_rows(out) || self.overlaps_rows(out)) && matches!(self.size, 4 | 8) => {
+                return Loads::new(self.lanes, |lane| lane.load().filter(|load| load.is_of(isa)));
             }
             _ => return Loads::MADE,
         }

@@ -34,10 +34,11 @@ impl Stored {
     /// `None` if registers do not cast them.
     pub(in crate::convert) fn of(isa: Isa, from: DType, to: DType) -> Option<Self> {
         match (isa, from, to) {
-            (Isa::Avx512, DType::Int32, DType::Float32 | DType::Float64) => Some(Self::Int32),
+            (Isa::Avx2 | Isa::Avx512, DType::Int32, DType::Float32 | DType::Float64) => Some(Self::Int32),
+            // Of these two, only AVX-512 casts integers of 8 bytes.
             (Isa::Avx512, DType::Int64, DType::Float32 | DType::Float64) => Some(Self::Int64),
-            (Isa::Avx512, DType::Float32, DType::Float64) => Some(Self::Float32),
-            (Isa::Avx512, DType::Float64, DType::Float32) => Some(Self::Float64),
+            (Isa::Avx2 | Isa::Avx512, DType::Float32, DType::Float64) => Some(Self::Float32),
+            (Isa::Avx2 | Isa::Avx512, DType::Float64, DType::Float32) => Some(Self::Float64),
             _ => None,
         }
     }
@@ -60,4 +61,29 @@ impl Load<'_> {
     pub(super) fn is_alike(&self) -> bool {
         self.stored == Stored::Alike && self.bits.is_none()
     }
+
+    /// Whether tiles of this instruction set load such lanes in place: with AVX2, bits alone become numbers before.
+    pub(super) fn is_of(&self, isa: Isa) -> bool {
+        match isa {
+            Isa::Avx512 => true,
+            Isa::Avx2 => self.stored != Stored::Bits,
+            _ => self.is_alike(),
+        }
+    }
 }
+
+/// An array of what is made of each of 4, 8 or 16 lanes, in registers: a loop with branches in it is not unrolled.
+#[cfg(target_arch = "x86_64")]
+macro_rules! each_lane {
+    (4, $lane:ident => $made:expr) => { each_lane!(@ $lane => $made; 0 1 2 3) };
+    (8, $lane:ident => $made:expr) => { each_lane!(@ $lane => $made; 0 1 2 3 4 5 6 7) };
+    (16, $lane:ident => $made:expr) => { each_lane!(@ $lane => $made; 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15) };
+    (@ $lane:ident => $made:expr; $($number:literal)+) => {
+        [$({
+            let $lane: usize = $number;
+            $made
+        }),+]
+    };
+}
+#[cfg(target_arch = "x86_64")]
+pub(super) use each_lane;

@@ -36,7 +36,7 @@ pub(super) struct Turn {
 #[derive(Clone, Copy)]
 #[cfg_attr(
     not(target_arch = "x86_64"),
-    expect(dead_code, reason = "only AVX-512 casts, turns and prefetches lanes in place")
+    expect(dead_code, reason = "only AVX2 and AVX-512 cast, turn or prefetch lanes in place")
 )]
 pub(super) struct Tiles<'a> {
     /// The address of each lane's first element.
@@ -48,7 +48,8 @@ pub(super) struct Tiles<'a> {
     pub(super) turn: Option<Turn>,
     /// The number of rows: 64, or a multiple of 64 if all lanes are read in place.
     pub(super) rows: usize,
-    /// The addresses of the lanes that are read after these, if lanes are prefetched: those read in place, with AVX-512.
+    /// The addresses of the lanes that are read after these, if lanes are prefetched: those read in place, with AVX-512, or with AVX2 that are
+    /// cast or filled.
     pub(super) next: Option<&'a [*const u8; LANES]>,
     /// The address of the first row.
     pub(super) out: *mut u8,
@@ -70,19 +71,28 @@ impl Tiles<'_> {
         self.out.wrapping_add(row * self.stride)
     }
 
+    /// The bits of 64 elements of each lane from `row` on; all are set of lanes without bits.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only AVX2 and AVX-512 fill nulls in tiles"))]
+    #[inline(always)]
+    pub(super) fn words(&self, row: usize) -> [u64; LANES] {
+        let mut words = [u64::MAX; LANES];
+        for (word, load) in words.iter_mut().zip(self.loads.into_iter().flatten()) {
+            if let Some(bits) = &load.bits {
+                *word = bits.ahead(self.first + row);
+            }
+        }
+        words
+    }
+
     /// Prefetches the lines of so many rows of lanes that are read in place: a line of lanes that have the result's dtype.
-    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only AVX-512 prefetches lanes in place"))]
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        expect(dead_code, reason = "only AVX2 and AVX-512 prefetch lanes in place")
+    )]
     #[inline(always)]
     pub(super) fn fetch_in_place(&self, row: usize, rows: usize, size: usize) {
-        let Some(next) = self.next else { return };
+        let (Some(next), Some(loads)) = (self.next, self.loads) else { return self.fetch_lines(row, size) };
         let ahead = |stored: usize| ahead(self.lanes, next, row * stored, self.rows * stored);
-        let Some(loads) = self.loads else {
-            let (lanes, at) = ahead(size);
-            for lane in lanes.iter().take(LINE / size) {
-                prefetch_to_second(lane.wrapping_add(at));
-            }
-            return;
-        };
         for (index, load) in loads.iter().enumerate().take(LINE / size) {
             let stored = load.stored.bytes(size);
             let (lanes, at) = ahead(stored);
@@ -90,6 +100,16 @@ impl Tiles<'_> {
             for line in (0..rows * stored).step_by(LINE) {
                 prefetch_to_second(lane.wrapping_add(at + line));
             }
+        }
+    }
+
+    /// As [`Self::fetch_in_place`], a line of each lane, of elements as large as the result's.
+    #[inline(always)]
+    pub(super) fn fetch_lines(&self, row: usize, size: usize) {
+        let Some(next) = self.next else { return };
+        let (lanes, at) = ahead(self.lanes, next, row * size, self.rows * size);
+        for lane in lanes.iter().take(LINE / size) {
+            prefetch_to_second(lane.wrapping_add(at));
         }
     }
 
@@ -123,8 +143,8 @@ fn ahead<'a>(
 /// bytes. Returns false if a valid element may not fit.
 ///
 /// # Safety
-/// - `lanes`: each of these has a readable element for each row, of any alignment, and of the result's dtype unless AVX-512
-///   loads others.
+/// - `lanes`: each of these has a readable element for each row, of any alignment, stored as `loads` says: of the result's dtype unless
+///   AVX2 or AVX-512 loads others.
 /// - `rows`: each has room for `row_bytes`, on a cache line if `stream`; what does not fit into the row reaches into the next one. These are
 ///   what [`Tiles::row_bytes`] says. Rows are 64, or several times that of elements of 4 or 8 bytes.
 /// - `turn`: where there is one, `after` may be written, `before` is whole, and the processor has AVX-512.
@@ -139,7 +159,7 @@ pub(super) unsafe fn transpose(isa: Isa, size: usize, tiles: &Tiles<'_>) -> bool
         (Isa::Avx512, 8) => unsafe { super::avx512::transpose8(tiles) },
         // SAFETY: the processor has AVX2 (`isa`); `lanes` and `rows` are promised for elements of 4 bytes.
         #[cfg(target_arch = "x86_64")]
-        (Isa::Avx2, 4) => unsafe { super::avx2::transpose4(tiles) },
+        (Isa::Avx2, 4) => return unsafe { super::avx2::transpose4(tiles) },
         // SAFETY: the processor has AVX2 (`isa`); `lanes` and `rows` are promised for elements of 8 bytes.
         #[cfg(target_arch = "x86_64")]
         (Isa::Avx2, 8) => unsafe { super::avx2::transpose8(tiles) },
@@ -228,7 +248,10 @@ pub(super) unsafe fn quads(isa: Isa, tiles: &Tiles<'_>) -> bool {
         (Isa::Avx512, 16) => return unsafe { super::avx512::quads(tiles) },
         // SAFETY: the processor has AVX2 (`isa`); 4 lanes of 64 elements, and rows 16 bytes apart from `out` on.
         #[cfg(target_arch = "x86_64")]
-        (Isa::Avx2, 16) => unsafe { super::avx2::quads(tiles.lanes, tiles.out, tiles.stream) },
+        (Isa::Avx2, 16) => return unsafe { super::avx2::quads(tiles) },
+        // SAFETY: the processor has AVX2 (`isa`); 4 lanes of 64 elements, and rows with room for a vector each.
+        #[cfg(target_arch = "x86_64")]
+        (Isa::Avx2, _) => return unsafe { super::avx2::transpose4(&Tiles { row_bytes: WIDTH, ..*tiles }) },
         // SAFETY: every AArch64 processor has NEON; 4 lanes of 64 elements, and rows with room for 16 bytes each.
         #[cfg(target_arch = "aarch64")]
         (Isa::Neon, _) => unsafe { tiled::<super::Neon, 4, 4, 1>(tiles) },

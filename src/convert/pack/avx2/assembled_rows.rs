@@ -9,7 +9,7 @@ use std::arch::x86_64::{
 use super::super::assembled_rows::{AssembledRows, Assembler};
 use super::super::isa::BLOCK_ROWS;
 use super::super::stream::{LINE, prefetch};
-use super::{LANES4, octets, quad_rows};
+use super::{LANES4, loaded, octets, quad4};
 
 /// Bytes of an element.
 const SIZE: usize = 4;
@@ -75,7 +75,7 @@ fn fetch(columns: &[*const u8], first: usize) {
 unsafe fn eight(block: &AssembledRows<'_>, columns: &[*const u8; LANES4], column: usize, first: usize) {
     for row in (0..BLOCK_ROWS).step_by(LANES4) {
         // SAFETY: `columns`: 8 rows from `first + row` on, as `row + 8` is at most 64.
-        let rows = unsafe { octets(columns, first + row) };
+        let rows = octets(unsafe { loaded(columns, first + row) });
         for line in 0..LANES4 {
             let elements = _mm256_castpd_ps(rows[line]);
             // SAFETY: `buffer`: a row of it has eight elements from `column` on, and `row + line` is less than 64.
@@ -93,7 +93,7 @@ unsafe fn eight(block: &AssembledRows<'_>, columns: &[*const u8; LANES4], column
 unsafe fn four(block: &AssembledRows<'_>, columns: &[*const u8; QUAD], column: usize, first: usize) {
     for row in (0..BLOCK_ROWS).step_by(LANES4) {
         // SAFETY: `columns`: 8 rows from `first + row` on, as `row + 8` is at most 64.
-        let rows = unsafe { quad_rows(columns, first + row) };
+        let rows = quad4(unsafe { loaded(columns, first + row) });
         for line in 0..QUAD {
             let elements = _mm256_castpd_ps(rows[line]);
             let (low, high) = (_mm256_castps256_ps128(elements), _mm256_extractf128_ps::<1>(elements));

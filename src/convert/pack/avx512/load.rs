@@ -8,37 +8,10 @@ use std::arch::x86_64::{
     _mm512_maskz_mov_pd, _mm512_maskz_mov_ps, _mm512_set1_epi32, _mm512_set1_epi64,
 };
 
-use super::super::load::{LANES, Load, Stored};
-use super::super::transpose::Tiles;
+use super::super::load::{Load, Stored};
 
 /// Infinities of both signs, as `vfpclassps` numbers them.
 const INFINITE: i32 = 0x18;
-
-/// An array of what is made of each lane, in registers: a loop with branches in it is not unrolled.
-macro_rules! each_lane {
-    (4, $lane:ident => $made:expr) => { each_lane!(@ $lane => $made; 0 1 2 3) };
-    (LANES8, $lane:ident => $made:expr) => { each_lane!(@ $lane => $made; 0 1 2 3 4 5 6 7) };
-    (LANES4, $lane:ident => $made:expr) => { each_lane!(@ $lane => $made; 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15) };
-    (@ $lane:ident => $made:expr; $($number:literal)+) => {
-        [$({
-            let $lane: usize = $number;
-            $made
-        }),+]
-    };
-}
-pub(super) use each_lane;
-
-/// The bits of 64 elements of each lane, from `row` on.
-#[inline(always)]
-pub(super) fn words(tiles: &Tiles<'_>, row: usize) -> [u64; LANES] {
-    let mut words = [u64::MAX; LANES];
-    for (word, load) in words.iter_mut().zip(tiles.loads.into_iter().flatten()) {
-        if let Some(bits) = &load.bits {
-            *word = bits.ahead(tiles.first + row);
-        }
-    }
-    words
-}
 
 /// 16 elements of 4 bytes from `row` on; marks those that a cast made infinite, or left so.
 ///
