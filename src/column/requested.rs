@@ -1,11 +1,11 @@
 //! Converts a tensor to an Arrow array of a requested type.
 
-use arrow_schema::{DataType, FieldRef};
+use arrow_schema::FieldRef;
 
 use super::to_arrow::{array_of, plan, to_arrow};
 use super::to_tensor;
 use crate::arrow::{DeviceArray, counts_in, same_layout};
-use crate::convert::{self, check_request_on, fixed_bytes};
+use crate::convert::{self, check_request, check_request_on, fixed_bytes};
 use crate::cuda::is_cuda;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -26,15 +26,21 @@ enum Request {
 
 impl Request {
     /// # Errors
-    /// When values are cast, and no copy is allowed.
-    fn new(own: &DataType, wanted: &DataType, dtype: DType, copy: CopyMode) -> Result<Self> {
-        if same_layout(own, wanted) || counts_in(own, wanted) {
+    /// When values are cast, and no copy is allowed: that there is no cast if so.
+    fn new(own: &FieldRef, requested: &FieldRef, dtype: DType, copy: CopyMode) -> Result<Self> {
+        let (from, to) = (own.data_type(), requested.data_type());
+        if same_layout(from, to) || counts_in(from, to) {
             return Ok(Self::Shared);
         }
-        if copy == CopyMode::Never {
-            return Err(refused_copy(&casting(own, wanted)));
+        let request = if dtype == DType::BFloat16 { Self::CastBySingle } else { Self::Cast };
+        if copy != CopyMode::Never {
+            return Ok(request);
         }
-        Ok(if dtype == DType::BFloat16 { Self::CastBySingle } else { Self::Cast })
+        if request == Self::Cast {
+            // Where there is no cast, to allow a copy does not help.
+            check_request(own, requested)?;
+        }
+        Err(refused_copy(&casting(from, to)))
     }
 }
 
@@ -59,7 +65,7 @@ pub(crate) fn form_in(tensor: &Tensor, requested: Option<&FieldRef>) -> Result<T
 /// When there is no cast, or one is needed and no copy allowed.
 pub(crate) fn check_requested(tensor: &Tensor, requested: &FieldRef, copy: CopyMode) -> Result<()> {
     let form = form_in(tensor, Some(requested))?;
-    match Request::new(form.field.data_type(), requested.data_type(), form.dtype, copy)? {
+    match Request::new(&form.field, requested, form.dtype, copy)? {
         Request::CastBySingle => check_request_on(tensor.device(), &single(tensor)?.field, requested),
         Request::Shared | Request::Cast => check_request_on(tensor.device(), &form.field, requested),
     }
@@ -82,7 +88,7 @@ pub(crate) fn plan_requested(
     copy: CopyMode,
 ) -> Result<()> {
     let wanted = requested.data_type();
-    let request = Request::new(form.field.data_type(), wanted, form.dtype, copy)?;
+    let request = Request::new(&form.field, requested, form.dtype, copy)?;
     let mut own = form.field.clone();
     if request == Request::CastBySingle {
         plan.add(Action::Cast { from: form.element, to: DType::Float32 }, form.elements.saturating_mul(4));
@@ -91,7 +97,7 @@ pub(crate) fn plan_requested(
         }
         own = single(tensor)?.field;
     }
-    if Request::new(own.data_type(), wanted, DType::Float32, CopyMode::IfNeeded)? == Request::Cast {
+    if Request::new(&own, requested, DType::Float32, CopyMode::IfNeeded)? == Request::Cast {
         plan.add(Action::CastAsRequested, fixed_bytes(wanted, form.rows).unwrap_or(0));
     }
     Ok(())
@@ -150,7 +156,7 @@ pub(crate) fn as_requested(
     requested: &FieldRef,
     copy: CopyMode,
 ) -> Result<DeviceArray> {
-    match Request::new(array.field().data_type(), requested.data_type(), dtype, copy)? {
+    match Request::new(array.field(), requested, dtype, copy)? {
         Request::Shared | Request::Cast => convert::request_field(array, requested),
         Request::CastBySingle => {
             let single = to_tensor(array, &Options::default().dtype(DType::Float32).nulls(NullPolicy::Keep))?;

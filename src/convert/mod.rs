@@ -20,6 +20,7 @@ mod decode;
 mod distinct;
 mod element_dictionary;
 mod encode;
+mod exact_cast;
 mod extend;
 mod fast_view;
 mod first_error;
@@ -39,6 +40,7 @@ mod range_bytes;
 mod repeat;
 mod request;
 mod request_types;
+mod requested_values;
 mod rounds;
 mod row_block;
 #[cfg(feature = "python")]

@@ -9,6 +9,7 @@ use arrow_schema::{DataType, Field, FieldRef, Fields};
 use super::{Part, Ragged, Values};
 use crate::arrow::{counts_in, same_layout};
 use crate::column::{placement, plan_to_arrow};
+use crate::convert::check_request_on;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Remedy, Result};
@@ -44,12 +45,14 @@ pub(super) fn require_plain_text(data_type: &DataType, copy: CopyMode) -> Result
     Ok(())
 }
 
-/// Refuses a cast to a requested type.
+/// Refuses a requested type that no rows on this device could become.
 ///
 /// # Errors
-/// When no copy is allowed.
-pub(super) fn require_same_layout(own: &DataType, wanted: &DataType, copy: CopyMode) -> Result<()> {
-    if copy == CopyMode::Never && !same_layout(own, wanted) {
+/// When there is no cast, or one is needed and no copy allowed.
+pub(super) fn check_requested(device: Device, own: &FieldRef, requested: &FieldRef, copy: CopyMode) -> Result<()> {
+    check_request_on(device, own, requested)?;
+    let (own, wanted) = (own.data_type(), requested.data_type());
+    if copy == CopyMode::Never && !same_layout(own, wanted) && !counts_in(own, wanted) {
         return Err(refused_copy(&casting(own, wanted)));
     }
     Ok(())
@@ -108,7 +111,7 @@ impl Ragged {
                 Some(_) => require_plain_text(field.data_type(), copy),
                 None => Ok(()),
             };
-            match allowed.and_then(|()| require_same_layout(own.data_type(), field.data_type(), copy)) {
+            match allowed.and_then(|()| check_requested(self.offsets.device(), &own, field, copy)) {
                 Ok(()) if counts_in(own.data_type(), field.data_type()) => {}
                 Ok(()) => values.plan.add(Action::CastAsRequested, 0),
                 Err(error) => values.error = Some(error),

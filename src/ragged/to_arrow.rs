@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow_schema::{DataType, FieldRef};
 use smallvec::smallvec;
 
-use super::planned_arrow::{plan_buffer, require_plain_text, require_same_layout};
+use super::planned_arrow::{check_requested, plan_buffer, require_plain_text};
 use super::{Ragged, Values};
 use crate::arrow::{ArrayNode, DeviceArray, array_ready_at, shared_buffer};
 use crate::column::{pack_on_device, row_validity, to_arrow};
@@ -59,7 +59,7 @@ impl Ragged {
         } else {
             self.to_arrow(copy)?
         };
-        require_same_layout(array.field().data_type(), requested.data_type(), copy)?;
+        check_requested(array.device(), array.field(), requested, copy)?;
         request_field(&array, requested)
     }
 

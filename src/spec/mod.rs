@@ -69,7 +69,8 @@ pub use selection::Selection;
 pub(crate) use setters::setters;
 pub(crate) use strides::{Dims, row_major_strides, signed};
 pub(crate) use tensor::TensorField;
+pub(crate) use value::BOOL8;
 #[cfg(feature = "python")]
-pub(crate) use value::{BOOL8, dictionary_values};
+pub(crate) use value::dictionary_values;
 pub(crate) use value::{Element, has_codes};
 pub(crate) use variable_shape::VariableShape;

@@ -1,0 +1,102 @@
+"""Requests that arrow-rs casts in a way of its own, and the errors of requests without a cast."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import arrow_dlpack as ad
+import numpy as np
+import pyarrow as pa
+import pytest
+
+VALID = np.array([True, False, True])
+TEXT = [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())]
+ROWS = ad.Ragged(np.array([1, 0, 1, 1]), np.array([0, 2, 4], np.int32))
+
+
+def requested(source: Any, data_type: pa.DataType) -> pa.Array:
+    schema, array = source.__arrow_c_array__(data_type.__arrow_c_schema__())
+    return pa.Array._import_from_c_capsule(schema, array)
+
+
+class TestListsOfOne:
+    @pytest.mark.parametrize("item", [pa.int64(), pa.int8(), pa.string(), pa.field("item", pa.int64(), nullable=False)])
+    def test_rows_that_are_null(self, item: pa.DataType | pa.Field):
+        lists = pa.array(ad.to_arrow(np.arange(3), type=pa.list_(item, 1), validity=VALID))
+        assert (lists.is_valid().to_pylist(), lists.null_count) == (VALID.tolist(), 1)
+        assert lists.type == pa.list_(item, 1)
+
+    def test_columns(self):
+        matrix, valid = np.arange(6.0).reshape(3, 2), np.array([[True, True], [False, True], [True, False]])
+        batch = ad.to_arrow(matrix, names=["a", "b"], type={"a": pa.list_(pa.float32(), 1)}, validity=valid)
+        assert pa.record_batch(batch)["a"].to_pylist() == [[0.0], None, [4.0]]
+
+    def test_arrays_and_structs_of_other_libraries(self):
+        source = pa.array([0, None, 2])
+        assert requested(ad.from_arrow(source), pa.list_(pa.int64(), 1)).to_pylist() == [[0], None, [2]]
+        structs = pa.StructArray.from_arrays([source, pa.array(["a", "b", "c"])], names=["x", "y"])
+        wanted = pa.struct([("x", pa.list_(pa.int64(), 1)), ("y", pa.large_string())])
+        rows = [{"x": [0], "y": "a"}, {"x": None, "y": "b"}, {"x": [2], "y": "c"}]
+        assert requested(ad.from_arrow(structs), wanted).to_pylist() == rows
+
+    def test_items_of_lists_are_refused(self):
+        lists = ad.from_arrow(pa.array([[0], None, [None, 2]]))
+        with pytest.raises(ad.CastError, match="no cast exists"):
+            requested(lists, pa.list_(pa.list_(pa.int64(), 1)))
+
+
+class TestBoolsAsText:
+    @pytest.mark.parametrize("data_type", TEXT)
+    def test_wherever_they_come_from(self, data_type: pa.DataType):
+        own, foreign = ad.to_tensor(pa.array([True, False])), np.array([True, False])
+        for tensor in (own, foreign):
+            assert pa.array(ad.to_arrow(tensor, type=data_type)).to_pylist() == ["true", "false"]
+            batch = ad.to_arrow(np.from_dlpack(tensor)[:, None], names=["b"], type=data_type)
+            assert pa.record_batch(batch)["b"].to_pylist() == ["true", "false"]
+
+    def test_numbers_are_numbers(self):
+        for tensor in (ad.to_tensor(pa.array([True, False])), np.array([True, False])):
+            assert pa.array(ad.to_arrow(tensor, type=pa.int16())).to_pylist() == [1, 0]
+
+
+class TestCodesOfTimes:
+    CODES = pa.array([0, 1, None, 0], pa.timestamp("s")).dictionary_encode()
+
+    @pytest.mark.parametrize("data_type", TEXT[:3])
+    def test_as_text(self, data_type: pa.DataType):
+        texts = ["1970-01-01T00:00:00", "1970-01-01T00:00:01", None, "1970-01-01T00:00:00"]
+        assert requested(ad.from_arrow(self.CODES), data_type).to_pylist() == texts
+
+    def test_in_another_unit(self):
+        times = requested(ad.from_arrow(self.CODES), pa.timestamp("ms")).to_pylist()
+        assert times[1:3] == [datetime.datetime(1970, 1, 1, 0, 0, 1), None]
+
+
+class TestWithoutACast:
+    @pytest.mark.parametrize("data_type", [pa.int64(), pa.struct([("x", pa.int64())]), pa.map_(pa.int8(), pa.int8())])
+    @pytest.mark.parametrize("copy", [None, False])
+    def test_of_rows_is_explained(self, data_type: pa.DataType, copy: bool | None):
+        with pytest.raises(ad.CastError, match="no cast exists") as caught:
+            ad.to_arrow(ROWS, type=data_type, copy=copy)
+        (error,) = (row.error for row in ad.explain(ROWS, to_arrow=True, type=data_type, copy=copy) if row.error)
+        assert error in str(caught.value)
+
+    def test_no_copy_helps(self):
+        lists = pa.list_(pa.int64())
+        for copy in (None, False):
+            with pytest.raises(ad.CastError, match="no cast exists"):
+                ad.to_arrow(np.array([1]), type=lists, copy=copy)
+            with pytest.raises(ad.CastError, match=r'"a": .*no cast exists'):
+                ad.to_arrow(np.ones((2, 1)), names=["a"], type=lists, copy=copy)
+        # Where a copy helps, the error says so.
+        with pytest.raises(ad.CopyError, match="pass copy=None to allow it"):
+            ad.to_arrow(np.array([1]), type=pa.float64(), copy=False)
+
+
+def test_a_refused_list_says_nothing_else(capfd: pytest.CaptureFixture[str]):
+    offsets, mask = pa.array([0, 1, 3, 3, 3], pa.int32()), pa.array([True, True, True, False])
+    lists = pa.ListArray.from_arrays(offsets, pa.array([1, 2, 3]), mask=mask)
+    with pytest.raises(ad.CastError, match="row 3: "):
+        requested(ad.from_arrow(lists), pa.list_(pa.int64(), 2))
+    assert capfd.readouterr().err == ""

@@ -1,0 +1,149 @@
+//! Are values that arrow-rs casts in a way of its own what a request means: items of lists of one, text of bools, values of codes?
+
+#![allow(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
+
+mod support;
+
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int8Type, Int32Type, Int64Type};
+use arrow_array::{
+    Array, ArrayRef, DictionaryArray, Int8Array, Int32Array, Int64Array, StringArray, StructArray, TimestampSecondArray,
+};
+use arrow_buffer::NullBuffer;
+use arrow_dlpack::{ErrorKind, Result, check_request, request_field};
+use arrow_schema::{DataType, Field, FieldRef, TimeUnit};
+use support::arrow::{extension, field, list, shared};
+
+/// The array as a field `x` of this type.
+fn request(array: &dyn Array, own: &FieldRef, requested: DataType) -> Result<ArrayRef> {
+    let given = request_field(&shared(array, own), &field("x", requested.clone()))?.to_arrow()?;
+    assert_eq!(given.data_type(), &requested);
+    Ok(given)
+}
+
+fn own(array: &dyn Array) -> FieldRef {
+    field("x", array.data_type().clone())
+}
+
+/// The bools of an array as the text that each row has.
+fn text(array: &ArrayRef) -> Vec<Option<&str>> {
+    array.as_string::<i32>().iter().collect()
+}
+
+#[test]
+fn a_null_becomes_a_null_list_of_one() {
+    let numbers = Int64Array::from(vec![Some(7), None, Some(9)]);
+    let codes =
+        DictionaryArray::<Int8Type>::new(Int8Array::from(vec![Some(0), Some(1), None]), Arc::new(numbers.clone()));
+    let sources: [(&dyn Array, &[bool]); 2] = [(&numbers, &[true, false, true]), (&codes, &[true, false, false])];
+    for (source, valid) in sources {
+        for item in [DataType::Int64, DataType::Int32, DataType::Utf8] {
+            // Also of items that may not be null: a null row has none.
+            for nullable in [true, false] {
+                let item = Arc::new(Field::new("item", item.clone(), nullable));
+                let lists = request(source, &own(source), DataType::FixedSizeList(item.clone(), 1)).unwrap();
+                let found: Vec<_> = (0..3).map(|row| lists.is_valid(row)).collect();
+                assert_eq!(found, valid, "{item:?}");
+                assert_eq!(lists.as_fixed_size_list().value_length(), 1);
+            }
+            let lists = request(&source.slice(2, 1), &own(source), list(item, 1)).unwrap();
+            assert_eq!(lists.is_valid(0), valid[2], "of a slice");
+        }
+    }
+    let lists = request(&numbers, &own(&numbers), list(DataType::Int32, 1)).unwrap();
+    assert_eq!(
+        lists.as_fixed_size_list().values().as_primitive::<Int32Type>().iter().flatten().collect::<Vec<_>>(),
+        [7, 9]
+    );
+}
+
+#[test]
+fn a_value_that_no_list_of_one_holds_is_an_error_of_its_row() {
+    let numbers = Int64Array::from(vec![Some(7), None, Some(300)]);
+    let error = request(&numbers, &own(&numbers), list(DataType::Int8, 1)).unwrap_err();
+    assert_eq!((error.kind(), error.row(), error.column()), (ErrorKind::Cast, Some(2), Some("x")), "{error}");
+}
+
+#[test]
+fn items_of_lists_become_no_lists_of_one() {
+    let lists = |item: DataType| DataType::List(field("item", item));
+    for (from, to) in [
+        (lists(DataType::Int64), lists(list(DataType::Int64, 1))),
+        (list(DataType::Int64, 2), list(list(DataType::Int64, 1), 2)),
+        (lists(lists(DataType::Int64)), lists(lists(list(DataType::Int64, 1)))),
+        (
+            DataType::Struct([field("l", lists(DataType::Int64))].into()),
+            DataType::Struct([field("l", lists(list(DataType::Int64, 1)))].into()),
+        ),
+    ] {
+        let error = check_request(&field("x", from), &field("x", to)).unwrap_err();
+        assert!(error.reason().ends_with("no cast exists"), "{error}");
+    }
+    // Lists stay lists, of whatever length.
+    check_request(&field("x", list(DataType::Int64, 1)), &field("x", list(DataType::Int32, 1))).unwrap();
+    check_request(&field("x", lists(DataType::Int64)), &field("x", list(DataType::Int64, 1))).unwrap();
+}
+
+#[test]
+fn bools_that_are_bytes_are_text_as_those_that_are_bits() {
+    let bytes = Int8Array::from(vec![Some(1), Some(0), None, Some(2)]);
+    let bool8 = extension(&own(&bytes), "arrow.bool8", "");
+    let texts = [Some("true"), Some("false"), None, Some("true")];
+    assert_eq!(text(&request(&bytes, &bool8, DataType::Utf8).unwrap()), texts);
+    assert_eq!(text(&request(&bytes.slice(0, 3), &bool8, DataType::Utf8).unwrap()), texts[..3]);
+    let codes = DataType::Dictionary(Box::new(DataType::Int8), Box::new(DataType::Utf8));
+    let codes = request(&bytes, &bool8, codes).unwrap();
+    let codes = codes.as_dictionary::<Int8Type>().downcast_dict::<StringArray>().unwrap();
+    assert_eq!(codes.into_iter().collect::<Vec<_>>(), texts);
+    // Numbers stay numbers, and bytes that are no bools, too.
+    let numbers = request(&bytes, &bool8, DataType::Int64).unwrap();
+    assert_eq!(numbers.as_primitive::<Int64Type>().iter().collect::<Vec<_>>(), [Some(1), Some(0), None, Some(2)]);
+    assert_eq!(text(&request(&bytes, &own(&bytes), DataType::Utf8).unwrap()), [Some("1"), Some("0"), None, Some("2")]);
+}
+
+#[test]
+fn codes_of_times_become_what_they_stand_for() {
+    let times = TimestampSecondArray::from(vec![Some(0), Some(86_400), None]);
+    let codes = Int32Array::from(vec![Some(1), None, Some(0), Some(2)]);
+    let array = DictionaryArray::<Int32Type>::new(codes, Arc::new(times));
+    let found = request(&array, &own(&array), DataType::Utf8).unwrap();
+    assert_eq!(text(&found), [Some("1970-01-02T00:00:00"), None, Some("1970-01-01T00:00:00"), None]);
+    let found = request(&array, &own(&array), DataType::Timestamp(TimeUnit::Millisecond, None)).unwrap();
+    let found = found.as_primitive::<arrow_array::types::TimestampMillisecondType>().iter().collect::<Vec<_>>();
+    assert_eq!(found, [Some(86_400_000), None, Some(0), None]);
+    // A value that does not survive is an error of its row.
+    let odd =
+        DictionaryArray::<Int32Type>::new(Int32Array::from(vec![0, 0, 1]), Arc::new(Int64Array::from(vec![1, 300])));
+    let error = request(&odd, &own(&odd), DataType::Int8).unwrap_err();
+    assert_eq!((error.kind(), error.row()), (ErrorKind::Cast, Some(2)), "{error}");
+}
+
+#[test]
+fn columns_of_structs_are_made_in_the_same_ways() {
+    let bytes = Int8Array::from(vec![Some(1), Some(9), Some(0), None]);
+    let numbers = Int64Array::from(vec![Some(1), Some(1 << 40), None, Some(3)]);
+    let bool8 = extension(&field("b", DataType::Int8), "arrow.bool8", "");
+    let fields = [bool8, field("n", DataType::Int64)];
+    let columns: Vec<ArrayRef> = vec![Arc::new(bytes), Arc::new(numbers)];
+    // What is under a null struct is seen by nobody: it need not fit.
+    let nulls = NullBuffer::from(vec![true, false, true, true]);
+    let structs = StructArray::new(fields.into(), columns, Some(nulls));
+    let wanted = [field("b", DataType::Utf8), field("n", list(DataType::Int32, 1))];
+    let made = request(&structs, &own(&structs), DataType::Struct(wanted.into())).unwrap();
+    let made = made.as_struct();
+    assert_eq!((0..4).map(|row| made.is_valid(row)).collect::<Vec<_>>(), [true, false, true, true]);
+    let texts: Vec<_> = made.column(0).as_string::<i32>().iter().collect();
+    assert_eq!((texts[0], texts[2], texts[3]), (Some("true"), Some("false"), None));
+    assert_eq!([0, 2, 3].map(|row| made.column(1).is_valid(row)), [true, false, true]);
+    let slice = structs.slice(2, 2);
+    let wanted = [field("b", DataType::Utf8), field("n", list(DataType::Int32, 1))];
+    let made = request(&slice, &own(&structs), DataType::Struct(wanted.into())).unwrap();
+    assert_eq!(made.as_struct().column(0).as_string::<i32>().iter().collect::<Vec<_>>(), [Some("false"), None]);
+    // An error names the column.
+    let wanted = [field("b", DataType::Utf8), field("n", list(DataType::Int8, 1))];
+    let shown = StructArray::new(structs.fields().clone(), structs.columns().to_vec(), None);
+    let error = request(&shown, &own(&shown), DataType::Struct(wanted.into())).unwrap_err();
+    assert_eq!((error.kind(), error.row(), error.column()), (ErrorKind::Cast, Some(1), Some("n")), "{error}");
+}
