@@ -9,7 +9,7 @@ use super::planned_rows::{PlannedBatch, PlannedRows};
 use crate::arrow::DeviceArray;
 use crate::error::{Error, Result};
 use crate::ragged::{PlannedPadded, PlannedRagged, check_ragged, has_codes, has_lengths};
-use crate::spec::{Conversion, CopyMode, Group, GroupForm, Options, Pad, all_or_errors, select};
+use crate::spec::{Conversion, CopyMode, Group, GroupForm, Options, Pad, all_or_errors, remedy_of_fixed_lists, select};
 
 /// A group whose rows differ in length, or are passed through as Arrow.
 #[derive(Clone, Debug)]
@@ -167,10 +167,12 @@ fn batch_field(field: &FieldRef, columns: &[(usize, &FieldRef)]) -> FieldRef {
     Arc::new(field.as_ref().clone().with_data_type(DataType::Struct(columns)))
 }
 
-/// The field of a column whose rows are padded: fixed-size lists are lists then.
+/// The field of a column whose rows are padded: fixed-size lists of values that have a tensor form are lists then.
 fn rows_field(column: &FieldRef, group: &Group) -> FieldRef {
     match (column.data_type(), group.form()) {
-        (DataType::FixedSizeList(item, _), GroupForm::Padded(_)) => {
+        (DataType::FixedSizeList(item, _), GroupForm::Padded(_))
+            if remedy_of_fixed_lists(column.data_type()).is_none() =>
+        {
             let lists = Field::new(column.name(), DataType::LargeList(item.clone()), column.is_nullable());
             Arc::new(lists)
         }

@@ -60,7 +60,7 @@ impl Spec {
         let decoded = value::decoded(field, options).map(Arc::new);
         let value = Value::of(decoded.as_ref().unwrap_or(field), options).map_err(|error| {
             let codes = has_codes(field.data_type()) && decoded.is_some();
-            let remedy = if codes { Some(Remedy::DictionaryCodes) } else { remedy_of_column(field, options) };
+            let remedy = if codes { Some(Remedy::DictionaryCodes) } else { remedy_of_column(field) };
             match remedy {
                 Some(remedy) => error.remedy_is(remedy),
                 None => error,

@@ -3,7 +3,6 @@
 use arrow_schema::{DataType, Field};
 
 use super::list_lengths::{is_list, item_of_lists};
-use super::options::Options;
 use crate::error::{Error, Remedy};
 
 /// Returns whether values of this type are strings.
@@ -22,6 +21,11 @@ pub(crate) fn is_of_structs(data_type: &DataType) -> bool {
         .is_some_and(|item| matches!(item.data_type(), DataType::Struct(_)) || is_of_structs(item.data_type()))
 }
 
+/// Returns whether the items of lists differ in length themselves, so that rows of one length are no tensor either.
+fn has_rows_as_items(data_type: &DataType) -> bool {
+    item_of_lists(data_type).is_some_and(|item| is_list(item.data_type()) || is_text(item.data_type()))
+}
+
 /// Returns the error of a type without a tensor form.
 pub(super) fn unsupported(data_type: &DataType) -> Error {
     let error = Error::unsupported(format!("Arrow type {data_type} has no tensor form"));
@@ -38,8 +42,8 @@ pub(super) fn unsupported(data_type: &DataType) -> Error {
     }
 }
 
-/// Returns the remedy for a column whose values have no tensor form, where the column or the options rule out that of [`unsupported`].
-pub(super) fn remedy_of_column(field: &Field, options: &Options) -> Option<Remedy> {
+/// Returns the remedy for a column whose values have no tensor form, where the column rules out that of [`unsupported`].
+pub(super) fn remedy_of_column(field: &Field) -> Option<Remedy> {
     match field.data_type() {
         DataType::RunEndEncoded(_, _) | DataType::FixedSizeList(_, _) => match leaf(field.data_type()) {
             (text, true) if is_text(text) => Some(Remedy::Categories),
@@ -48,9 +52,7 @@ pub(super) fn remedy_of_column(field: &Field, options: &Options) -> Option<Remed
             (list, false) if is_list(list) => Some(Remedy::DecodeRuns),
             _ => None,
         },
-        lists if options.length.is_some() && item_of_lists(lists).is_some_and(|item| is_list(item.data_type())) => {
-            Some(Remedy::RaggedOrFixedItems)
-        }
+        lists if has_rows_as_items(lists) => Some(Remedy::RaggedOrFixedItems),
         DataType::Struct(_) if !field.name().is_empty() => {
             let (mut path, mut level) = (field.name().clone(), field.data_type());
             while let DataType::Struct(fields) = level {
@@ -75,9 +77,17 @@ pub(crate) fn remedy_of_items(item: &Field) -> Option<Remedy> {
     }
 }
 
-/// Returns the remedy for fixed-size lists of rows that differ in length, which have neither a tensor form nor a ragged one.
+/// Returns the remedy for fixed-size lists that have neither a tensor form nor a ragged one.
 pub(crate) fn remedy_of_fixed_lists(data_type: &DataType) -> Option<Remedy> {
-    matches!(leaf(data_type), (list, true) if is_list(list)).then(|| FIXED_AS_LISTS.into())
+    match leaf(data_type) {
+        (_, false) => None,
+        (rows, _) if is_list(rows) || is_text(rows) => Some(FIXED_AS_LISTS.into()),
+        (DataType::Struct(_), _) => Some(Remedy::FieldsOfLists),
+        (DataType::Map(_, _) | DataType::Union(_, _), _) => Some("extract the children that hold numbers first".into()),
+        (DataType::Null, _) => Some("cast the items to a number type first".into()),
+        (DataType::Interval(_), _) => Some("leave it out".into()),
+        _ => None,
+    }
 }
 
 const FIXED_AS_LISTS: &str = "cast the fixed-size lists to lists first: lists of lists are ragged rows";

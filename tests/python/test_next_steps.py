@@ -44,6 +44,35 @@ class TestLists:
         assert pa.table(pa.record_batch(convert(STRUCTS, columns={"s": ad.arrow("s")})["s"])) == STRUCTS
         assert convert(lists_of("a"), columns={"a": ad.ragged("a")})["a"].values.shape == (2,)
 
+    def test_lists_of_lists_and_of_strings(self):
+        for data in (pa.array([[[1], [2]], [[3], [4]]]), pa.array([["a"], ["b"]])):
+            table = pa.table({"l": data})
+            with pytest.raises(
+                ad.UnsupportedTypeError, match=r"; pass it to to_ragged: length= makes rows of the outer"
+            ):
+                ad.to_tensor(data)
+            assert len(ad.to_ragged(data)) == 2
+            with pytest.raises(ad.UnsupportedTypeError, match=r'columns=\{"l": ad.ragged\("l"\)\}: length= makes'):
+                ad.to_tensors(table)
+            with pytest.raises(ad.UnsupportedTypeError, match=r"; pass it to to_ragged: length= makes rows"):
+                ad.to_tensor(data, length=1)
+
+    @pytest.mark.parametrize("item", [pa.string(), pa.list_(pa.string()), pa.list_(pa.string(), 1)])
+    def test_fixed_size_lists_of_rows(self, item: pa.DataType):
+        values = ["a"] if item == pa.string() else [["a"]]
+        lists = pa.array([values, values], pa.list_(item, 1))
+        with pytest.raises(ad.UnsupportedTypeError, match="cast the fixed-size lists to lists first"):
+            ad.to_ragged(lists)
+        with pytest.raises(ad.UnsupportedTypeError, match=r"FixedSizeList\(.*cast the fixed-size lists to lists first"):
+            ad.to_tensors(pa.table({"l": lists}), columns={"l": ad.padded("l")})
+        as_lists = pa.array(lists.to_pylist(), pa.list_(pa.string() if item == pa.string() else pa.list_(pa.string())))
+        assert pa.array(ad.to_ragged(as_lists)).to_pylist() == lists.to_pylist()
+
+    def test_fixed_size_lists_of_structs(self):
+        lists = pa.array([[{"a": 1}]], pa.list_(pa.struct([("a", pa.int64())]), 1))
+        with pytest.raises(ad.UnsupportedTypeError, match="make a column of lists for each field"):
+            ad.to_ragged(lists)
+
     def test_a_field_of_lists_of_structs(self):
         with pytest.raises(ad.ConversionError, match="which has no fields by name; make a column of lists") as caught:
             ad.to_tensors(STRUCTS, columns={"s": ad.ragged("s.a")})
