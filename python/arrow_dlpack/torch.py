@@ -117,6 +117,8 @@ class LoaderDataset(IterableDataset[_BatchT_co]):  # type: ignore[misc, unused-i
         self._ranks = None if rank is None or world_size is None else (rank, world_size)
         self._group, self._compare = group, compare
         self._worker: _Worker | None = None
+        # Whether this process is a worker, and has begun an iteration before.
+        self._is_reused = False
         # The loader of this process if that is no worker, and the ranks and the seed that it was made with.
         self._loader: Loader[Any] | None = None
         self._loader_terms: tuple[tuple[int, int], int | None] | None = None
@@ -195,7 +197,17 @@ class LoaderDataset(IterableDataset[_BatchT_co]):  # type: ignore[misc, unused-i
         it has begun if worker 0 could open its part: the loop gets the first batch of worker 0 before any other.
         """
         info = _worker_info()
-        return self._of_rank() if info is None else self._share(info)
+        if info is None:
+            return self._of_rank()
+        is_reused, self._is_reused = self._is_reused, True
+        try:
+            return self._share(info)
+        except Exception as error:
+            # torch hands the loop an error of the first iter() of a worker. An error of a later one, in a worker that
+            # persists, would end the process, so it comes with the first batch.
+            if not is_reused:
+                raise
+            return _raising(error)
 
     def _of_rank(self) -> Iterator[Any]:
         # At the first batch: an iterator that nobody asks for one begins no epoch.
@@ -239,8 +251,9 @@ class LoaderDataset(IterableDataset[_BatchT_co]):  # type: ignore[misc, unused-i
             return self._batches_of(worker)
 
     def _batches_of(self, worker: _Worker) -> Iterator[Any]:
-        batches = iter(worker.loader)
+        # Before the source is opened: the state of an iteration that has not begun is its start.
         worker.has_ended = False
+        batches = iter(worker.loader)
 
         def each() -> Iterator[Any]:
             yield from batches
@@ -371,7 +384,7 @@ class LoaderDataset(IterableDataset[_BatchT_co]):  # type: ignore[misc, unused-i
 
     def __getstate__(self) -> dict[str, Any]:
         self._refuse_spent()
-        state = {**self.__dict__, "_loader": None, "_worker": None, "_group": None}
+        state = {**self.__dict__, "_loader": None, "_worker": None, "_is_reused": False, "_group": None}
         if not is_spawning():
             # A copy goes on where this one is, and then has epochs of its own. A worker has those of this one.
             with self._epochs.lock:
@@ -396,6 +409,16 @@ def _place(loader: Loader[Any], turn: Turn) -> None:
     # By way of another epoch: a loader that was to go on in this one would keep that.
     loader.set_epoch(turn.epoch ^ 1)
     loader.set_epoch(turn.epoch)
+
+
+def _raising(error: Exception) -> Iterator[Any]:
+    """An iterator that raises this error instead of a first batch."""
+    yield from ()
+    try:
+        raise error
+    finally:
+        # Its traceback holds this frame.
+        del error
 
 
 def _number(info: Any) -> tuple[int, int]:

@@ -5,7 +5,10 @@ import itertools
 import subprocess
 import sys
 import threading
+import types
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import arrow_dlpack as ad
 import numpy as np
@@ -110,6 +113,57 @@ class TestDataSets:
             dataset.state_dict()
         path.touch()
         assert len(list(data.DataLoader(dataset, batch_size=None, num_workers=2))) == 6
+
+    @pytest.mark.parametrize("part", [0, 1])
+    def test_are_kept_by_workers_that_persist_and_cannot_open_a_part(self, data, tmp_path: Path, part: int):
+        from arrow_dlpack.torch import LoaderDataset
+
+        def rows(batches: Iterable[Any]) -> list[list[int]]:
+            return [batch[:, 0].tolist() for batch in batches]
+
+        path = tmp_path / "there"
+        path.touch()
+        opens = [functools.partial(opened_if, path if number == part else tmp_path, 9 * number) for number in range(2)]
+        options = {"lanes": 2, "batch_size": 3, "shuffle_buffer": 9, "shuffle_shards": False, "seed": 1}
+        alone, dataset = (LoaderDataset(sources=[(opened, 9) for opened in opens], **options) for _ in range(2))
+        epochs = [rows(alone) for _ in range(4)]
+        batches = data.DataLoader(dataset, batch_size=None, num_workers=2, persistent_workers=True, timeout=60)
+        iterator = iter(batches)
+        try:
+            assert rows(iterator) == epochs[0]
+            path.unlink()
+            for failed in (1, 2):
+                iter(batches)
+                # The first batch of worker 0 comes before the error of worker 1, in an epoch that has begun.
+                assert rows(itertools.islice(iterator, part)) == epochs[failed][:part]
+                with pytest.raises(OSError, match="not there"):
+                    next(iterator)
+            if part == 0:
+                assert dataset.state_dict()["epoch"] == 1
+            path.touch()
+            assert rows(batches) == epochs[1 if part == 0 else 3]
+        finally:
+            # pytest's traceback holds the iterator in a cycle, of which torch ends the workers late.
+            iterator._shutdown_workers()
+
+    def test_are_those_of_a_start_in_a_worker_that_could_not_open_its_part(self, data, monkeypatch, tmp_path: Path):
+        from arrow_dlpack.torch import LoaderDataset
+
+        path = tmp_path / "there"
+        path.touch()
+        dataset = LoaderDataset(functools.partial(opened_if, path, 0), batch_size=3)
+        info = types.SimpleNamespace(id=0, num_workers=1, seed=1)
+        monkeypatch.setattr(data, "get_worker_info", lambda: info)
+        assert len(list(dataset)) == 3
+        path.unlink()
+        with pytest.raises(OSError, match="not there"):
+            next(iter(dataset))
+        state = dataset.state_dict()
+        assert (state["has_ended"], state["loader"]["epoch"], state["loader"]["taken"]) == (False, 1, [0])
+        path.touch()
+        other = LoaderDataset(functools.partial(opened_if, path, 0), batch_size=3)
+        other.load_state_dict(state)
+        assert [len(list(other)), other.state_dict()["loader"]["epoch"]] == [3, 2]
 
     def test_begin_with_the_first_batch(self, torch, data):
         from arrow_dlpack.torch import LoaderDataset

@@ -2,6 +2,7 @@
 
 import functools
 import json
+from pathlib import Path
 
 import arrow_dlpack as ad
 import pyarrow as pa
@@ -21,6 +22,12 @@ OPTIONS = {"lanes": 12, "batch_size": 3, "shuffle_buffer": 30, "seed": 5}
 
 def opened(start: int, rows: int) -> pa.Table:
     return pa.table({"row": pa.array(range(start, start + rows), pa.int64())})
+
+
+def opened_if(path: Path, rows: int) -> pa.Table:
+    if not path.exists():
+        raise OSError("not there")
+    return opened(0, rows)
 
 
 def shards() -> list:
@@ -65,6 +72,30 @@ def test_a_stateful_data_loader_resumes(taken: int, workers: int, persistent: bo
         assert (found, rest) == (expected[0], expected[1:])
     else:
         assert [found + rest[0], rest[1]] == expected[:2]
+
+
+def test_a_stateful_data_loader_keeps_its_place_if_the_source_cannot_be_opened(tmp_path):
+    path = tmp_path / "there"
+    options = {"batch_size": None, "num_workers": 1, "persistent_workers": True}
+    sources = [functools.partial(opened_if, path, rows) for rows in (13, 40)]
+    loader = ad.Loader(sources=sources, batch_size=3, shuffle_buffer=30, seed=5, xp="torch")
+    made = functools.partial(LoaderDataset, sources=sources, batch_size=3, shuffle_buffer=30, seed=5)
+    path.touch()
+    expected = [[rows(batch) for batch in loader] for _ in range(3)]
+    first = StatefulDataLoader(made(), **options)
+    assert [rows(batch) for batch in first] == expected[0]
+    path.unlink()
+    with pytest.raises(OSError, match="not there"):
+        list(first)
+    state = json.loads(json.dumps(first.state_dict()))
+    resumed = StatefulDataLoader(made(), **options)
+    resumed.load_state_dict(state)
+    # The state is not lost either where it cannot be resumed yet.
+    with pytest.raises(OSError, match="not there"):
+        list(resumed)
+    path.touch()
+    for batched in (first, resumed):
+        assert [[rows(batch) for batch in batched] for _ in range(2)] == expected[1:]
 
 
 def test_workers_that_are_spawned():
