@@ -62,15 +62,15 @@ def loader(split: Any, *, batch_size: int, **options: Any) -> Loader[Any]:
     batch_size, options: as for `Loader`; `xp` is "torch" unless it is passed.
 
     Blocks are copied out of the object store, so no batch shares memory with another process. Ray deals the rows, so
-    `rank` and `world_size` are refused: pass `equal=True` to `streaming_split`, and `drop_last=True` here, so that each
-    worker has as many batches. Rows come in the same order again only if Ray preserves it
+    `rank`, `world_size` and `worker` are refused: pass `equal=True` to `streaming_split`, and `drop_last=True` here, so
+    that each worker has as many batches. Rows come in the same order again only if Ray preserves it
     (`DataContext.execution_options.preserve_order`) and there is one split; else a state cannot be resumed, and a
     resumed `Loader` raises an error. Codes of dictionaries differ from block to block: pass `categories`.
 
-    Raises TypeError for `rank`, `world_size`, `sources`, `lanes` or `readers`, and what `Loader` raises. `iter()`
-    raises ValueError for a split without rows of which Ray does not know the columns.
+    Raises TypeError for `rank`, `world_size`, `worker`, `sources`, `lanes` or `readers`, and what `Loader` raises.
+    `iter()` raises ValueError for a split without rows of which Ray does not know the columns.
     """
-    for name in ("rank", "world_size", "sources", "lanes", "readers"):
+    for name in ("rank", "world_size", "worker", "sources", "lanes", "readers"):
         if name in options:
             raise TypeError(f"{name}= does not go with a split of Ray, which deals the rows; leave it out")
     if not callable(getattr(split, "iter_batches", None)):

@@ -132,7 +132,7 @@ def test_a_state_finds_rows_in_another_order():
 
 
 def test_wrong_options():
-    for name in ("rank", "world_size", "sources", "lanes", "readers"):
+    for name in ("rank", "world_size", "worker", "sources", "lanes", "readers"):
         with pytest.raises(TypeError, match=f"{name}= does not go with a split"):
             loader(Split(TABLE), batch_size=1, **{name: 1})
     with pytest.raises(TypeError, match=r"dataset\.iterator\(\)"):
