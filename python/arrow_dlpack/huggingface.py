@@ -16,8 +16,9 @@ def shards(dataset: Any, num_shards: int | None = None) -> list[Any]:
         it has rows, and the `num_shards` of an `IterableDataset`.
 
     The shards pickle if the data set does, and keep its `select` and `shuffle`. An `IterableDataset` that is not in
-    Arrow format is read in that format. Its `skip` and `take` are split over the shards, which then have other rows
-    than the stream: pass such a stream itself as the source.
+    Arrow format is read in that format. Its `skip` and `take` are split over the shards; `interleave_datasets`,
+    `repeat`, `batch`, and `map` or `filter` of batches or with indices work within each shard. Such shards have other
+    rows than the stream, and those of `repeat` another order: pass such a stream itself as the source.
 
     Raises TypeError for other objects, such as a `DatasetDict`, and ValueError for fewer than one shard, and for more
     than a `Dataset` has rows or an `IterableDataset` has shards.

@@ -336,6 +336,30 @@ class TestShards:
         with pytest.raises(ValueError, match="4 shards, and num_shards is 5"):
             huggingface.shards(stream, 5)
 
+    @pytest.mark.parametrize("name", ["skip", "take", "interleaved", "interleaved to the end", "repeated", "numbered"])
+    def test_of_a_stream_that_has_other_rows_within_shards(self, name: str):
+        """The document names such streams, and says to pass them as the source."""
+        first, second = (
+            Dataset(pa.table({"x": range(start, start + rows)})).to_iterable_dataset(num_shards=2)
+            for start, rows in ((0, 100), (1000, 10))
+        )
+        stream = {
+            "skip": lambda: first.skip(5),
+            "take": lambda: first.take(5),
+            "interleaved": lambda: datasets.interleave_datasets([first, second]),
+            "interleaved to the end": lambda: datasets.interleave_datasets(
+                [first, second], stopping_strategy="all_exhausted"
+            ),
+            "repeated": lambda: first.repeat(2),
+            "numbered": lambda: first.map(lambda row, index: {"x": row["x"] + index}, with_indices=True),
+        }[name]()
+        rows = [row["x"] for row in stream]
+        assert rows_in(ad.Loader(stream.with_format("arrow"), batch_size=7)) == rows
+        assert rows_in(ad.Loader(sources=huggingface.shards(stream, 1), batch_size=7)) == rows
+        found = rows_in(ad.Loader(sources=huggingface.shards(stream), batch_size=7))
+        assert (sorted(found) == sorted(rows)) == (name == "repeated")
+        assert found != rows
+
     def test_what_has_none(self):
         with pytest.raises(TypeError, match=r"not DatasetDict; pass one of its splits"):
             huggingface.shards(datasets.DatasetDict({"train": numbered()}))
