@@ -72,7 +72,8 @@ MIRI_stacked := -Zmiri-permissive-provenance
 MIRI_tree := -Zmiri-permissive-provenance -Zmiri-tree-borrows
 MIRI_TESTS ?= --lib --test ownership --test sharing --test ragged --test layout --test batches --test list_lengths --test categories \
 	--test requested_nested --test conversion --test storage_types --test arrow_rs --test caller_memory --test varied_groups \
-	--test hostile --test round_trip --test matrix_to_arrow --test casts --test properties --test requested_schema --test asynchronous
+	--test hostile --test round_trip --test matrix_to_arrow --test casts --test properties --test requested_schema --test asynchronous \
+	--test requested_values --test type_rules
 # Of them, what every change has to pass: the checks of structs of others, and of their owners.
 MIRI_SLICE ?= --lib -- arrow::check arrow::schema arrow::stream arrow::tests dlpack::
 WITH_MIRI = MIRIFLAGS='-Zmiri-disable-isolation -Zmiri-symbolic-alignment-check $(MIRI_$*)' PROPTEST_CASES=2 RUST_BACKTRACE=0 \

@@ -96,13 +96,6 @@ unsafe fn made_rows4<const VECTORS: usize, const CASTS: bool>(tiles: &Tiles<'_>,
         for row in (chunk..chunk + BLOCK_ROWS).step_by(LANES4) {
             let half = row / 32 % 2;
             tiles.fetch(row, LANES4);
-            if row % (2 * LANES4) == 0 {
-                if CASTS {
-                    tiles.fetch_in_place(row, 2 * LANES4, 4);
-                } else {
-                    tiles.fetch_lines(row, 4);
-                }
-            }
             let to_signs = to_signs4(row);
             let left = octets(each_lane!(8, lane => {
                 let (load, bits) = (&loads[lane], (words[lane][half], to_signs));
@@ -182,9 +175,6 @@ unsafe fn made_rows8<const VECTORS: usize>(tiles: &Tiles<'_>, loads: &[Load<'_>;
         let words = tiles.words(chunk);
         for row in (chunk..chunk + BLOCK_ROWS).step_by(LANES8) {
             tiles.fetch(row, LANES8);
-            if row % (2 * LANES8) == 0 {
-                tiles.fetch_in_place(row, 2 * LANES8, 8);
-            }
             let to_signs = to_signs8(row);
             let left = turned4(each_lane!(4, lane => {
                 // SAFETY: `lanes`: it has elements up to `tiles.rows`, which is a multiple of 64, so 4 from `row` on, stored as its

@@ -292,8 +292,7 @@ impl<'a> LaneGroup<'a> {
         // Columns of NumPy start in the middle of a cache line, so each 64-byte load reads two lines. A prefetch costs such
         // loads more than it saves.
         let in_lines = || next.iter().all(|lane| lane.addr().is_multiple_of(LINE));
-        let is_wanted = loads.made().is_some() || self.isa == Isa::Avx512 && in_lines();
-        let pays = rows.len() > BLOCK_ROWS && is_wanted;
+        let pays = self.isa == Isa::Avx512 && rows.len() > BLOCK_ROWS && (loads.made().is_some() || in_lines());
         if let Some((lanes, row)) = self.next.filter(|_| pays) {
             next.iter_mut().zip(lanes).for_each(|(start, lane)| *start = lane.stored_at(row));
         }

@@ -36,7 +36,10 @@ pub(super) struct Turn {
 #[derive(Clone, Copy)]
 #[cfg_attr(
     not(target_arch = "x86_64"),
-    expect(dead_code, reason = "only AVX2 and AVX-512 cast, turn or prefetch lanes in place")
+    expect(
+        dead_code,
+        reason = "only AVX2 and AVX-512 cast lanes in place, and AVX-512 alone turns and prefetches them"
+    )
 )]
 pub(super) struct Tiles<'a> {
     /// The address of each lane's first element.
@@ -48,8 +51,7 @@ pub(super) struct Tiles<'a> {
     pub(super) turn: Option<Turn>,
     /// The number of rows: 64, or a multiple of 64 if all lanes are read in place.
     pub(super) rows: usize,
-    /// The addresses of the lanes that are read after these, if lanes are prefetched: those read in place, with AVX-512, or with AVX2 that are
-    /// cast or filled.
+    /// The addresses of the lanes that are read after these, if lanes are prefetched: those read in place, with AVX-512.
     pub(super) next: Option<&'a [*const u8; LANES]>,
     /// The address of the first row.
     pub(super) out: *mut u8,
@@ -85,14 +87,18 @@ impl Tiles<'_> {
     }
 
     /// Prefetches the lines of so many rows of lanes that are read in place: a line of lanes that have the result's dtype.
-    #[cfg_attr(
-        not(target_arch = "x86_64"),
-        expect(dead_code, reason = "only AVX2 and AVX-512 prefetch lanes in place")
-    )]
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only AVX-512 prefetches lanes in place"))]
     #[inline(always)]
     pub(super) fn fetch_in_place(&self, row: usize, rows: usize, size: usize) {
-        let (Some(next), Some(loads)) = (self.next, self.loads) else { return self.fetch_lines(row, size) };
+        let Some(next) = self.next else { return };
         let ahead = |stored: usize| ahead(self.lanes, next, row * stored, self.rows * stored);
+        let Some(loads) = self.loads else {
+            let (lanes, at) = ahead(size);
+            for lane in lanes.iter().take(LINE / size) {
+                prefetch_to_second(lane.wrapping_add(at));
+            }
+            return;
+        };
         for (index, load) in loads.iter().enumerate().take(LINE / size) {
             let stored = load.stored.bytes(size);
             let (lanes, at) = ahead(stored);
@@ -100,16 +106,6 @@ impl Tiles<'_> {
             for line in (0..rows * stored).step_by(LINE) {
                 prefetch_to_second(lane.wrapping_add(at + line));
             }
-        }
-    }
-
-    /// As [`Self::fetch_in_place`], a line of each lane, of elements as large as the result's.
-    #[inline(always)]
-    pub(super) fn fetch_lines(&self, row: usize, size: usize) {
-        let Some(next) = self.next else { return };
-        let (lanes, at) = ahead(self.lanes, next, row * size, self.rows * size);
-        for lane in lanes.iter().take(LINE / size) {
-            prefetch_to_second(lane.wrapping_add(at));
         }
     }
 
