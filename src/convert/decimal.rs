@@ -336,6 +336,20 @@ mod tests {
     }
 
     #[test]
+    fn decimals_of_other_widths_are_refused_and_not_read() {
+        let (source, mut out) = ([7_u8; 32], [0.0_f64; 1]);
+        for bytes in [4, 8, 16, 32] {
+            // SAFETY: a source of 32 bytes, room for one element.
+            unsafe { kernel(bytes, 0, source.as_ptr(), None, 0, 1, out.as_mut_ptr()) }.unwrap();
+        }
+        for bytes in [0, 1, 2, 12, 24, 64] {
+            // SAFETY: nothing is read of such widths; there is room for one element.
+            let misfit = unsafe { kernel(bytes, 0, source.as_ptr(), None, 5, 1, out.as_mut_ptr()) }.unwrap_err();
+            assert_eq!((misfit.index, misfit.value), (5, format!("a decimal of {bytes} bytes")));
+        }
+    }
+
+    #[test]
     fn integers_are_the_value_itself_or_do_not_fit() {
         for (value, scale, expected) in [
             (150, 2, None),

@@ -15,7 +15,7 @@ import numpy as np
 import producers
 import pyarrow as pa
 import pytest
-from device_arrow import clean_up
+from device_arrow import DeviceArray, clean_up
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("SIMULATED_CUDA_SCHEDULE", "lazy") not in ("lazy", "random:1"),
@@ -153,3 +153,15 @@ def test_memory_when_what_is_kept_was_given_back(source: str, function: str) -> 
 @pytest.mark.parametrize("function", CALLED)
 def test_every_call_fails_once(source: str, function: str) -> None:
     assert sweep(source, function, lambda nth: driver.fail(function, nth, UNKNOWN)) >= 0
+
+
+def test_the_error_of_a_copy_is_told_though_its_event_fails_too() -> None:
+    driver.exempt = True
+    array = ad.from_arrow(DeviceArray(pa.array(range(1000))).give())
+    before = driver.calls("cuEventRecord")
+    driver.fail("cuMemcpyDtoHAsync_v2", 1, UNKNOWN)
+    driver.fail("cuEventRecord", 1, UNKNOWN)
+    with pytest.raises(BufferError, match="cuMemcpyDtoHAsync_v2 failed with code 999"):
+        ad.to_tensor(array, device="cpu")
+    assert driver.calls("cuEventRecord") - before == 1
+    assert ad.to_tensor(array, device="cpu").shape == (1000,)
