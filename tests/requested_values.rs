@@ -9,9 +9,10 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int8Type, Int32Type, Int64Type};
 use arrow_array::{
-    Array, ArrayRef, DictionaryArray, Int8Array, Int32Array, Int64Array, StringArray, StructArray, TimestampSecondArray,
+    Array, ArrayRef, DictionaryArray, FixedSizeListArray, Int8Array, Int32Array, Int64Array, ListArray, StringArray,
+    StructArray, TimestampSecondArray,
 };
-use arrow_buffer::NullBuffer;
+use arrow_buffer::{NullBuffer, OffsetBuffer};
 use arrow_dlpack::{ErrorKind, Result, check_request, request_field};
 use arrow_schema::{DataType, Field, FieldRef, TimeUnit};
 use support::arrow::{extension, field, list, shared};
@@ -77,6 +78,10 @@ fn items_of_lists_become_no_lists_of_one() {
             DataType::Struct([field("l", lists(DataType::Int64))].into()),
             DataType::Struct([field("l", lists(list(DataType::Int64, 1)))].into()),
         ),
+        (
+            lists(DataType::Struct([field("n", DataType::Int64)].into())),
+            lists(DataType::Struct([field("n", list(DataType::Int64, 1))].into())),
+        ),
     ] {
         let error = check_request(&field("x", from), &field("x", to)).unwrap_err();
         assert!(error.reason().ends_with("no cast exists"), "{error}");
@@ -97,6 +102,18 @@ fn bools_that_are_bytes_are_text_as_those_that_are_bits() {
     let codes = request(&bytes, &bool8, codes).unwrap();
     let codes = codes.as_dictionary::<Int8Type>().downcast_dict::<StringArray>().unwrap();
     assert_eq!(codes.into_iter().collect::<Vec<_>>(), texts);
+    // Also as items of lists, of which no row may show some.
+    let item = Arc::new(bool8.as_ref().clone().with_name("item"));
+    let lengths = OffsetBuffer::from_lengths([1, 0, 2, 1]);
+    let nulls = NullBuffer::from(vec![true, true, true, false]);
+    let lists = ListArray::new(item.clone(), lengths, Arc::new(bytes.clone()), Some(nulls));
+    let lists = lists.slice(1, 3);
+    let made = request(&lists, &own(&lists), DataType::List(field("item", DataType::Utf8))).unwrap();
+    let made = made.as_list::<i32>();
+    assert_eq!((made.value(0).len(), text(&made.value(1)), made.is_valid(2)), (0, texts[1..3].to_vec(), false));
+    let pairs = FixedSizeListArray::new(item, 2, Arc::new(bytes.clone()), None);
+    let made = request(&pairs.slice(1, 1), &own(&pairs), list(DataType::Utf8, 2)).unwrap();
+    assert_eq!(text(&made.as_fixed_size_list().value(0)), texts[2..]);
     // Numbers stay numbers, and bytes that are no bools, too.
     let numbers = request(&bytes, &bool8, DataType::Int64).unwrap();
     assert_eq!(numbers.as_primitive::<Int64Type>().iter().collect::<Vec<_>>(), [Some(1), Some(0), None, Some(2)]);

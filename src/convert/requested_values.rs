@@ -22,7 +22,7 @@ use crate::spec::{BOOL8, is_utf8};
 /// When there is no cast in both directions, or one that would lose nulls.
 pub(super) fn check_exact(from: &DataType, to: &DataType) -> Result<()> {
     check_cast(from, to)?;
-    if has_items_as_lists(from, to) { Err(no_cast(from, to)) } else { Ok(()) }
+    if has_items_as_lists(from, to, false) { Err(no_cast(from, to)) } else { Ok(()) }
 }
 
 /// Returns the values of an array of this field as another type, if each one survives. The caller has asked for the memory.
@@ -56,7 +56,16 @@ pub(super) fn requested_values(original: &ArrayRef, own: &Field, to: &DataType) 
             cast_shown(&bits.map_or_else(|| decoded(original, &DataType::Boolean), Ok)?, to)
         }
         (DataType::Dictionary(_, values), _) if is_of_codes(from, to) => cast_shown(&decoded(original, values)?, to),
-        _ => cast_shown(original, to),
+        _ => match (text_items_of_bools(own, to), original.to_data()) {
+            (Some((item, wanted)), lists) => {
+                // Every byte is a bool, also of items that no row shows.
+                let items = lists.child_data().first().cloned().map(make_array);
+                let items = items.ok_or_else(|| Error::internal("lists without items"))?;
+                let items = requested_values(&items, item, wanted)?;
+                built(lists.into_builder().data_type(to.clone()).child_data(vec![items.to_data()]))
+            }
+            _ => cast_shown(original, to),
+        },
     }
 }
 
@@ -66,7 +75,10 @@ fn is_own_way(own: &Field, to: &DataType) -> bool {
         (DataType::Struct(own), DataType::Struct(wanted)) => {
             own.iter().zip(wanted).any(|(own, wanted)| is_own_way(own, wanted.data_type()))
         }
-        (from, to) => is_list_of_one(from, to) || is_text_of_bools(own, to) || is_of_codes(from, to),
+        (from, to) => {
+            let is_text = is_text_of_bools(own, to) || text_items_of_bools(own, to).is_some();
+            is_text || is_list_of_one(from, to) || is_of_codes(from, to)
+        }
     }
 }
 
@@ -75,14 +87,15 @@ fn is_list_of_one(from: &DataType, to: &DataType) -> bool {
     is_item(from) && matches!(to, DataType::FixedSizeList(_, 1))
 }
 
-/// Whether lists, at any level, have items that [`is_list_of_one`] is true of: nothing here makes these.
-fn has_items_as_lists(from: &DataType, to: &DataType) -> bool {
-    if let (Some(from), Some(to)) = (item(from), item(to)) {
-        return is_list_of_one(from, to) || has_items_as_lists(from, to);
+/// Whether lists, at any level, have items or fields of items that [`is_list_of_one`] is true of: nothing here makes these.
+fn has_items_as_lists(from: &DataType, to: &DataType, in_lists: bool) -> bool {
+    if in_lists && is_list_of_one(from, to) {
+        return true;
     }
-    match (from, to) {
-        (DataType::Struct(from), DataType::Struct(to)) => {
-            from.iter().zip(to).any(|(from, to)| has_items_as_lists(from.data_type(), to.data_type()))
+    match (from, to, item(from), item(to)) {
+        (_, _, Some(from), Some(to)) => has_items_as_lists(from, to, true),
+        (DataType::Struct(from), DataType::Struct(to), ..) => {
+            from.iter().zip(to).any(|(from, to)| has_items_as_lists(from.data_type(), to.data_type(), in_lists))
         }
         _ => false,
     }
@@ -95,6 +108,20 @@ fn is_text_of_bools(own: &Field, to: &DataType) -> bool {
         other => other,
     };
     own.extension_type_name() == Some(BOOL8) && *own.data_type() == DataType::Int8 && is_utf8(text)
+}
+
+/// The items of lists of one kind, and the type of those that they become, if [`is_text_of_bools`] is true of them, at any level.
+fn text_items_of_bools<'a>(own: &'a Field, to: &'a DataType) -> Option<(&'a Field, &'a DataType)> {
+    let (item, wanted) = match (own.data_type(), to) {
+        (DataType::List(item), DataType::List(wanted)) => (item, wanted),
+        (DataType::LargeList(item), DataType::LargeList(wanted)) => (item, wanted),
+        (DataType::FixedSizeList(item, size), DataType::FixedSizeList(wanted, other)) if size == other => {
+            (item, wanted)
+        }
+        _ => return None,
+    };
+    let wanted = wanted.data_type();
+    (is_text_of_bools(item, wanted) || text_items_of_bools(item, wanted).is_some()).then_some((item, wanted))
 }
 
 /// Whether codes of numbers, dates or times become what they stand for, as another type. arrow-rs has no exact way back to all such codes, but

@@ -55,6 +55,15 @@ class TestBoolsAsText:
             batch = ad.to_arrow(np.from_dlpack(tensor)[:, None], names=["b"], type=data_type)
             assert pa.record_batch(batch)["b"].to_pylist() == ["true", "false"]
 
+    @pytest.mark.parametrize("own", [True, False])
+    def test_in_lists(self, own: bool):
+        lists = pa.array([[True, False], [False, True]], pa.list_(pa.bool_(), 2))
+        tensor = ad.to_tensor(lists) if own else np.array([[True, False], [False, True]])
+        rows = [["true", "false"], ["false", "true"]]
+        assert pa.array(ad.to_arrow(tensor, type=pa.list_(pa.string(), 2))).to_pylist() == rows
+        ragged = ad.Ragged(np.from_dlpack(ad.to_tensor(pa.array([True, False]))), np.array([0, 0, 2]))
+        assert pa.array(ad.to_arrow(ragged, type=pa.large_list(pa.string()))).to_pylist() == [[], ["true", "false"]]
+
     def test_numbers_are_numbers(self):
         for tensor in (ad.to_tensor(pa.array([True, False])), np.array([True, False])):
             assert pa.array(ad.to_arrow(tensor, type=pa.int16())).to_pylist() == [1, 0]
