@@ -14,7 +14,7 @@ use super::bitmap::bits_of_bools;
 use super::exact_cast::{cast_shown, check_cast, impossible, no_cast};
 use crate::alloc::fallible;
 use crate::error::{Error, Result};
-use crate::spec::{BOOL8, is_utf8};
+use crate::spec::{BOOL8, is_utf8, item_of_lists};
 
 /// Refuses types between which no cast is exact, whatever the values.
 ///
@@ -137,13 +137,11 @@ fn is_item(data_type: &DataType) -> bool {
 
 /// The type of the items of lists of any kind.
 fn item(data_type: &DataType) -> Option<&DataType> {
-    match data_type {
-        DataType::List(item) | DataType::LargeList(item) | DataType::ListView(item) => Some(item.data_type()),
-        DataType::LargeListView(item) | DataType::FixedSizeList(item, _) | DataType::Map(item, _) => {
-            Some(item.data_type())
-        }
-        _ => None,
-    }
+    let item = match data_type {
+        DataType::FixedSizeList(item, _) | DataType::Map(item, _) => Some(item),
+        other => item_of_lists(other),
+    };
+    item.map(|item| item.data_type())
 }
 
 /// The same values, and the nulls of what encloses them: nobody sees what is under those.
