@@ -26,7 +26,7 @@ enum Request {
 
 impl Request {
     /// # Errors
-    /// When values are cast, and no copy is allowed: that there is no cast if so.
+    /// When no copy is allowed and values are cast, or could not be.
     fn new(own: &FieldRef, requested: &FieldRef, dtype: DType, copy: CopyMode) -> Result<Self> {
         let (from, to) = (own.data_type(), requested.data_type());
         if same_layout(from, to) || counts_in(from, to) {

@@ -168,8 +168,8 @@ impl<T> PrefetchQueue<T> {
         !self.stop.is_asked()
     }
 
-    /// Adds an item, or drops it once the thread is to stop. That is asked before this lock is taken to drop what is ready, so nobody takes an
-    /// item that was made after dropped ones.
+    /// Adds an item, or drops it once the thread is to stop: [`Prefetch::stop`] asks for that before it locks and drops the ready items, so
+    /// nobody takes an item that was made after dropped ones.
     fn push(&self, item: T) {
         let mut state = self.lock();
         if self.stop.is_asked() {

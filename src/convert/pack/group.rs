@@ -305,7 +305,7 @@ impl<'a> LaneGroup<'a> {
         match self.isa {
             Isa::Avx512 if self.size >= TILED => {}
             isa if (self.writes_rows(out) || self.overlaps_rows(out)) && matches!(self.size, 4 | 8) => {
-                return Loads::new(self.lanes, |lane| lane.load().filter(|load| load.is_of(isa)));
+                return Loads::new(self.lanes, |lane| lane.load().filter(|load| load.is_in_place(isa)));
             }
             _ => return Loads::MADE,
         }

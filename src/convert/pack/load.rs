@@ -62,8 +62,8 @@ impl Load<'_> {
         self.stored == Stored::Alike && self.bits.is_none()
     }
 
-    /// Whether tiles of this instruction set load such lanes in place: with AVX2, bits alone become numbers before.
-    pub(super) fn is_of(&self, isa: Isa) -> bool {
+    /// Whether tiles of this instruction set load such lanes in place: AVX2 does so with all but bits, which become numbers in a buffer first.
+    pub(super) fn is_in_place(&self, isa: Isa) -> bool {
         match isa {
             Isa::Avx512 => true,
             Isa::Avx2 => self.stored != Stored::Bits,

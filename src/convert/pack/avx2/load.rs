@@ -10,7 +10,7 @@ use std::arch::x86_64::{
 
 use super::super::load::{LANES, Load, Stored};
 
-/// How far the bits of 8 rows are moved, so that each is the sign of its lane: those from `row` on, of the 32 that have its bit.
+/// Counts for shifts that move the bits of 8 rows, from `row` on, out of those of 32 rows to the signs of their lanes.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(super) fn to_signs4(row: usize) -> __m256i {
@@ -19,7 +19,7 @@ pub(super) fn to_signs4(row: usize) -> __m256i {
     _mm256_add_epi32(_mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24), _mm256_set1_epi32(-row))
 }
 
-/// As [`to_signs4`], the bits of 4 rows of 64.
+/// As [`to_signs4`], of 4 rows out of 64.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(super) fn to_signs8(row: usize) -> __m256i {
@@ -28,7 +28,7 @@ pub(super) fn to_signs8(row: usize) -> __m256i {
     _mm256_add_epi64(_mm256_setr_epi64x(63, 62, 61, 60), _mm256_set1_epi64x(-row))
 }
 
-/// The bits of 64 rows by 32 rows.
+/// The bits of 64 rows in two halves of 32.
 #[inline(always)]
 pub(super) fn halves(words: [u64; LANES]) -> [[i32; 2]; LANES] {
     #[expect(clippy::cast_possible_truncation, reason = "one half, then the other")]
