@@ -3,6 +3,7 @@
 #![allow(unsafe_code, reason = "starts kernels on memory of the device")]
 
 mod backend;
+mod blocks;
 mod check;
 mod decoded;
 mod gather;
@@ -20,6 +21,7 @@ use arrow_schema::FieldRef;
 pub(crate) use backend::{
     DeviceBackend, column_placement, gathers_on, matrix_placement, refuse_decoding, validity_placement,
 };
+use blocks::write_chunks;
 pub(crate) use check::Check;
 pub(crate) use decoded::{PaddedItems, decodes_items};
 pub(crate) use gather::{moved, split_columns};
@@ -30,7 +32,7 @@ use source::DictionarySource;
 pub(crate) use source::{KernelSource, has_kernel, is_gathered};
 use tables::Tables;
 
-use crate::cuda::{ColumnType, Current, DeviceBuffer, MatrixLayout, Packing, PinnedBuffer, Stream};
+use crate::cuda::{Current, DeviceBuffer, MatrixLayout, PinnedBuffer, Stream};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
@@ -182,7 +184,7 @@ fn run(
     // When dropped, it is freed behind the work that the stream has by then.
     let scratch = allocate_scratch(current, tables.bytes, stream)?;
     readiness.wait_in(current, stream, Wait::KernelSource)?;
-    let started = start(current, chunks, shape, out, (&tables, scratch.start()), stream);
+    let started = write_chunks(current, chunks, shape, out, (&tables, scratch.start()), stream);
     // Also after an error, because started work reads the columns.
     let used = readiness.used_by(current, stream);
     started.and(used)?;
@@ -190,68 +192,7 @@ fn run(
         return Ok(None);
     }
     let (_, bytes) = tables.misfits();
-    Check::new(current, scratch, &bytes, shape.columns, (device_of(current), stream)).map(Some)
-}
-
-fn start(
-    current: &Current,
-    chunks: &[Vec<KernelSource>],
-    shape: Shape,
-    (out, layout): (u64, MatrixLayout),
-    (tables, scratch): (&Tables, u64),
-    stream: Stream,
-) -> Result<()> {
-    tables.store(current, scratch, stream)?;
-    let is_cast = chunks.iter().flatten().any(KernelSource::is_cast);
-    let may_misfit = chunks.iter().flatten().any(KernelSource::may_misfit);
-    let (numbers, _) = tables.misfits();
-    let misfits = scratch + numbers.start as u64;
-    if may_misfit {
-        // SAFETY: `misfits()` is a range of the scratch memory, which was allocated in the order of `stream`.
-        unsafe { current.set_memory(misfits, 0xff, numbers.len(), stream) }?;
-    }
-    tables.make_bitmaps(current, scratch, stream)?;
-    let (to, itemsize) = (ColumnType::of(shape.dtype).unwrap_or(ColumnType::Same), shape.dtype.itemsize() as u64);
-    let mut row = 0_u64;
-    for (chunk, place) in chunks.iter().zip(&tables.chunks) {
-        let rows = chunk.first().map_or(0, |source| source.elements) as u64;
-        let before = match layout {
-            MatrixLayout::RowMajor { stride } => row.checked_mul(stride),
-            MatrixLayout::ColumnMajor { .. } => Some(row),
-        };
-        let before =
-            before.and_then(|elements| elements.checked_mul(itemsize)).and_then(|bytes| out.checked_add(bytes));
-        let packing = Packing {
-            columns: scratch + *place as u64,
-            count: chunk.len() as u64,
-            rows,
-            first_row: row,
-            cast_to: is_cast.then_some(to),
-            is_frequent: chunk.iter().all(|source| source.is_frequent_as(to, itemsize)),
-            is_filled: chunk.iter().any(KernelSource::fills),
-            itemsize,
-            out: before.ok_or_else(|| Error::internal("an output beyond the address space"))?,
-            layout,
-            misfits,
-        };
-        let is_dense = matches!(layout, MatrixLayout::ColumnMajor { .. });
-        match chunk.as_slice() {
-            [source] if is_dense && shape.dtype == DType::Bool && source.is_bools() => {
-                source.write_bools(current, tables.validity(*place, scratch), packing.out, stream)?;
-            }
-            // SAFETY: the tables name memory that was checked, and is released behind this; the output has all rows. `is_gathered` leaves
-            // elements of 16 bytes to padded rows, whose places are the start of scratch memory.
-            _ => unsafe { current.pack(&packing, stream) }?,
-        }
-        if may_misfit {
-            let values = scratch + numbers.end as u64;
-            // SAFETY: the columns are those of `pack`, checked and released behind this; the values are a part of the
-            // scratch memory.
-            unsafe { current.keep_misfits(&packing, values, stream) }?;
-        }
-        row += rows;
-    }
-    Ok(())
+    Check::new(current, scratch, &bytes, tables.columns, (device_of(current), stream)).map(Some)
 }
 
 /// Bits on a device that kernels have packed of bools.

@@ -3,7 +3,7 @@
 use crate::device::Device;
 use crate::error::{Error, Remedy};
 use crate::plan::{Action, needs_copy};
-use crate::spec::{MatrixSpec, MemoryOrder, ResultKind, Spec};
+use crate::spec::{ResultKind, Spec};
 
 /// A step that no kernel does for columns of these types: the host alone does it.
 #[derive(Clone, Debug)]
@@ -14,16 +14,7 @@ pub(super) struct HostOnly {
 }
 
 impl HostOnly {
-    /// Returns the packing of a matrix that no kernel does: kernels read one element of a column for each row.
-    pub(super) fn of_matrix(spec: &MatrixSpec, memory_order: MemoryOrder) -> Option<Self> {
-        let memory_order = if memory_order == MemoryOrder::F { MemoryOrder::F } else { MemoryOrder::C };
-        // Nothing is packed of lists without items.
-        let is_packed = spec.has_shapes() && spec.width() > 0;
-        is_packed.then_some(Self { action: Action::PackMatrix { memory_order }, column: None, remedy: None })
-    }
-
-    /// Returns the validity, of a column or a matrix, that no kernel makes: kernels read bitmaps alone, in a matrix of columns with one
-    /// element a row.
+    /// Returns the validity, of a column or a matrix, that no kernel makes: kernels read bitmaps alone.
     pub(super) fn of_validity(result: &ResultKind) -> Option<Self> {
         let is_told = |spec: &Spec| spec.has_bitmap() && !spec.has_codes();
         let (spec, remedy) = match result {
@@ -33,7 +24,7 @@ impl HostOnly {
             }
             ResultKind::Validity(matrix) => {
                 let mut columns = matrix.columns().iter().map(|(_, column)| column);
-                let refused = columns.find(|column| !is_told(column) || column.row_elements() != 1)?;
+                let refused = columns.find(|column| !is_told(column))?;
                 (refused, Some(Remedy::CopyToHostOrBitmaps))
             }
             ResultKind::Matrix(_) | ResultKind::Column { .. } => return None,

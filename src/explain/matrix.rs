@@ -1,6 +1,5 @@
 //! Rows of a report for a matrix: one for each column, which tells what is done to it on its way, and one for the matrix.
 
-use super::host_only::HostOnly;
 use super::{Report, ReportRow};
 use crate::device::Device;
 use crate::error::Error;
@@ -39,7 +38,6 @@ pub(super) fn matrix_of_type(spec: &MatrixSpec, options: &MatrixOptions) -> Repo
         whole.set_refused(column);
     }
     whole.specs = spec.columns().iter().map(|(_, column)| column.clone()).collect();
-    whole.host_only = HostOnly::of_matrix(spec, options.memory_order);
     whole.fill(|whole| whole.set_possible(&possible_steps(spec, options), options.copy));
     Report { rows, matrices: vec![whole], ..Report::default() }
 }
@@ -84,7 +82,8 @@ impl ReportRow {
 fn possible_steps(spec: &MatrixSpec, options: &MatrixOptions) -> Vec<PossibleStep> {
     let is_private = options.copy.asks_for_own(options.writable);
     let columns = || spec.columns().iter().flat_map(|(_, column)| column.possible_steps_in_matrix(&Options::default()));
-    let changes = options.is_written || is_private || columns().any(|step| step.only_if.is_none());
+    let is_never_view = spec.has_shapes() && spec.width() > 0;
+    let changes = options.is_written || is_private || is_never_view || columns().any(|step| step.only_if.is_none());
     let mut steps: Vec<PossibleStep> = Vec::new();
     steps.extend(is_private.then(|| PossibleStep { text: Action::Private.to_string(), only_if: None }));
     for step in columns().filter(|step| !changes && step.only_if.is_some()) {
@@ -92,7 +91,7 @@ fn possible_steps(spec: &MatrixSpec, options: &MatrixOptions) -> Vec<PossibleSte
             steps.push(step);
         }
     }
-    let text = match options.is_written {
+    let text = match changes {
         true => Action::PackMatrix { memory_order: options.memory_order }.to_string(),
         false => "packed, unless the columns lie as the matrix already".to_owned(),
     };

@@ -157,7 +157,7 @@ impl Backend for DeviceBackend<'_> {
     fn matrix_validity(&self, task: MatrixTask<'_>) -> Result<Tensor> {
         let sources = |chunk: &MatrixColumns<'_>| {
             let columns = task.spec.columns().iter().zip(&chunk.columns);
-            columns.map(|((_, spec), column)| validity_source(spec, &column.leaf)).collect()
+            columns.map(|((_, spec), column)| in_rows(spec, validity_source(spec, &column.leaf))).collect()
         };
         let sources = task.chunks.iter().filter(|chunk| chunk.rows > 0).map(sources).collect();
         self.packed(task, sources)
@@ -201,16 +201,20 @@ fn column_sources(spec: &Spec, chunks: &[ColumnChunk<'_>]) -> Option<Vec<Vec<Ker
 
 /// What kernels read of each column of each chunk; `None` where no kernel is for one.
 fn matrix_sources(spec: &MatrixSpec, chunks: &[MatrixColumns<'_>]) -> Option<Vec<Vec<KernelSource>>> {
-    // Kernels read one element of a column for each row.
     let is_other = |(_, column): &(usize, Spec)| column.decoded().is_some() && !is_gathered(column);
-    if spec.columns().iter().any(is_other) || spec.has_shapes() {
+    if spec.columns().iter().any(is_other) {
         return None;
     }
     let sources = |chunk: &MatrixColumns<'_>| {
         let columns = spec.columns().iter().zip(&chunk.columns);
-        columns.map(|((_, spec), column)| KernelSource::new(spec, &column.leaf)).collect()
+        columns.map(|((_, spec), column)| in_rows(spec, KernelSource::new(spec, &column.leaf))).collect()
     };
     chunks.iter().filter(|chunk| chunk.rows > 0).map(sources).collect()
+}
+
+/// The source of a column of a matrix.
+fn in_rows(spec: &Spec, source: Option<KernelSource>) -> Option<KernelSource> {
+    source.map(|source| source.in_rows_of(spec.row_elements()))
 }
 
 fn arrays<'a>(chunks: &'a [MatrixColumns<'a>]) -> impl Iterator<Item = &'a DeviceArray> {

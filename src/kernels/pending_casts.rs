@@ -46,7 +46,8 @@ impl Casts {
         let error = |(cast, found): (&PendingCast, Vec<Option<DeviceMisfit>>)| {
             let misfits = cast.columns.iter().zip(found).filter_map(|(spec, misfit)| Some((spec, misfit?)));
             // The first column's, where several have one in the same row.
-            let (spec, misfit) = misfits.min_by_key(|(_, misfit)| misfit.element)?;
+            let row = |spec: &Spec, misfit: &DeviceMisfit| misfit.element / (spec.row_elements() as u64).max(1);
+            let (spec, misfit) = misfits.min_by_key(|(spec, misfit)| row(spec, misfit))?;
             let element = usize::try_from(misfit.element).unwrap_or(usize::MAX);
             Some(match misfit.kind() {
                 MisfitKind::Value => misfit_error(spec, element, &misfit.value),

@@ -18,6 +18,8 @@ pub(crate) struct KernelSource {
     pub(super) scale: i8,
     pub(super) levels: Vec<BitmapLevel>,
     pub(super) elements: usize,
+    /// The elements of a row of the matrix that has this column.
+    pub(super) width: usize,
     fill: Option<[u8; 16]>,
     /// Whether the kernel writes validity: a bool for each element, without reading values.
     pub(super) is_validity: bool,
@@ -119,6 +121,7 @@ impl KernelSource {
             scale: element.scaled().map_or(0, |(_, scale)| scale),
             levels: if dictionary.is_some() { leaf.own_levels()? } else { leaf.levels()? },
             elements: leaf.elements,
+            width: 1,
             fill: spec.nulls().written(),
             is_validity: false,
             dictionary,
@@ -141,6 +144,7 @@ impl KernelSource {
             scale: spec.element().scaled().map_or(0, |(_, scale)| scale),
             levels: leaf.own_levels()?,
             elements: leaf.elements,
+            width: 1,
             fill: spec.nulls().written(),
             is_validity: false,
             dictionary: None,
@@ -180,10 +184,16 @@ impl KernelSource {
             scale: 0,
             levels: leaf.own_levels()?,
             elements: leaf.elements,
+            width: 1,
             fill: Some([0; 16]),
             is_validity: false,
             dictionary: Some(dictionary),
         })
+    }
+
+    /// The same elements, so many of them in each row of a matrix.
+    pub(super) fn in_rows_of(self, width: usize) -> Self {
+        Self { width, ..self }
     }
 
     /// The same elements, with values at these addresses.
@@ -205,6 +215,7 @@ impl KernelSource {
             scale: 0,
             levels: leaf.levels()?,
             elements: leaf.elements,
+            width: 1,
             fill: Some([0; 16]),
             is_validity: true,
             dictionary: None,
@@ -254,6 +265,11 @@ impl KernelSource {
             Some(dictionary) => dictionary.of_codes(self.values.start).is_frequent_as(self.dtype, to, itemsize),
             None => self.dtype.is_frequent_as(to, itemsize, self.elements().0.bitmap),
         }
+    }
+
+    /// Whether the elements are written as they are stored.
+    pub(super) fn is_verbatim(&self) -> bool {
+        !self.is_validity && !self.is_cast() && !self.fills()
     }
 
     /// Whether bools become bools.

@@ -26,7 +26,7 @@ pub(super) struct Tables {
     ones: Range<usize>,
     /// The misfits: a number for each column, followed by 32 bytes for each.
     misfits: usize,
-    columns: usize,
+    pub(super) columns: usize,
     pub(super) bytes: usize,
 }
 
@@ -63,7 +63,8 @@ struct Joined {
 impl Tables {
     pub(super) fn of(chunks: &[Vec<KernelSource>], shape: Shape) -> Result<Self> {
         let too_large = || Error::unsupported("a table of columns larger than memory can be");
-        let (sources, columns) = (|| chunks.iter().flatten(), shape.columns);
+        let sources = || chunks.iter().flatten();
+        let columns = chunks.iter().map(Vec::len).max().unwrap_or(0);
         let needs_join = |source: &KernelSource| !source.levels.is_empty() && source.plain_validity().is_none();
         let level_count: usize = sources().filter(|source| needs_join(source)).map(|source| source.levels.len()).sum();
         let column_bytes = sources().count().checked_mul(Column::BYTES).ok_or_else(too_large)?;

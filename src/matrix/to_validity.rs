@@ -153,10 +153,7 @@ fn plan_matrix<'a>(
         for chunk in filled {
             for (position, column) in spec.columns() {
                 let leaf = chunk.view().struct_field(*position)?.leaf(column)?;
-                let placement = validity_placement(column, &leaf, readiness);
-                // Kernels write one validity of a column for each row.
-                let is_scalar = column.row_elements() == 1;
-                if let (Placement::Views(device), _) | (Placement::Kernels(device), false) = (placement, is_scalar) {
+                if let Placement::Views(device) = validity_placement(column, &leaf, readiness) {
                     return Err(needs_copy(device, &Action::Unpack.to_string())
                         .remedy_is(Remedy::CopyToHostOrBitmaps)
                         .in_column(column.field().name()));

@@ -121,6 +121,22 @@ def measure_columns() -> None:
     judge("16 x float32 to columns", lambda: ad.to_tensor(batch, order="F", copy=True), nbytes, nbytes)
 
 
+def measure_rows_of_an_embedding() -> None:
+    width, rows = 64, ROWS // 72
+    columns = {f"c{index}": numbers("float32", rows) for index in range(8)}
+    wide = pa.FixedSizeListArray.from_arrays(numbers("float32", rows * width), width)
+    nbytes = 4 * rows * (width + 8)
+    for order, name in (("C", "rows"), ("F", "columns")):
+        batch = on_device(pa.record_batch({**columns, "wide": wide}))
+        judge(
+            f"8 x float32 and {width} in lists to {name}",
+            lambda batch=batch, order=order: ad.to_tensor(batch, order=order),
+            nbytes,
+            nbytes,
+            None,
+        )
+
+
 def measure_rows_are_split() -> None:
     rows = ROWS // 16
     batch = on_device(pa.record_batch({f"c{index}": numbers("float32", rows) for index in range(16)}))

@@ -207,6 +207,18 @@ def check_rows_that_are_padded() -> None:
         padded("complex128", complexes[3:], dtype="complex128", **pad)
 
 
+def check_columns_of_several_elements_in_a_matrix() -> None:
+    for nulls in (False, True):
+        wide = column("float32", 3, nulls=nulls).slice(0, (ROWS - 5) // 7 * 7)
+        wide = pa.FixedSizeListArray.from_arrays(wide, 7)
+        names = ["int16", "float64", "bool"]
+        data = pa.record_batch([*(column(name, 1, nulls)[: len(wide)] for name in names), wide], names=[*names, "wide"])
+        for order in ("C", "F"):
+            for dtype in ("float32", "float64"):
+                keywords = {"nulls": 2} if nulls else {}
+                same(f"{order} {dtype}", data, order=order, dtype=dtype, **keywords)
+
+
 def check_validity() -> None:
     for name, data in columns(nulls=True):
         made = ad.validity(ad.from_arrow(data).to_device("cuda"))
