@@ -1,6 +1,7 @@
 //! Converts one column, in both directions: makes a spec and a plan, and runs the plan.
 
 mod chunk_ref;
+mod device_lists;
 mod dictionaries;
 mod host_reads;
 mod in_turn;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use arrow_schema::FieldRef;
 
 pub(crate) use chunk_ref::{ColumnRef, columns, readiness_of, refuse_counted, require_host};
+pub(crate) use device_lists::{DeviceLists, dense_on_device};
 pub(crate) use dictionaries::{are_compared, remedy_of_different, shared_dictionary};
 pub(crate) use host_reads::{add_unknowns, read_nulls, refuse_known_on_device};
 pub(crate) use in_turn::in_turn;
@@ -62,7 +64,9 @@ pub(crate) fn convert_chunks(
     // Decoding moves bytes too: as many as these, if nothing refuses it.
     let rows = chunks.iter().fold(0_usize, |rows, chunk| rows.saturating_add(chunk.rows()));
     let bytes = rows.saturating_mul(spec.row_elements()).saturating_mul(spec.element().stored_bytes());
-    run_step(runner, bytes, || with_planned(spec, chunks, options, |mut planned| planned.run(shared, &run_here)))
+    run_step(runner, bytes, || {
+        with_planned(spec, chunks, options, |mut planned| planned.run(shared.of([spec]), &run_here))
+    })
 }
 
 /// Converts the chunks of a column into one tensor of shape `(rows, *inner)`; no chunks give a tensor of no rows.

@@ -19,7 +19,8 @@ use std::sync::Arc;
 use arrow_schema::FieldRef;
 
 pub(crate) use backend::{
-    DeviceBackend, column_placement, gathers_on, matrix_placement, refuse_decoding, validity_placement,
+    DeviceBackend, column_placement, gathers_on, is_read_on, matrix_placement, reads_lists_on, refuse_decoding,
+    validity_placement,
 };
 use blocks::write_chunks;
 pub(crate) use check::Check;

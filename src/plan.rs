@@ -63,6 +63,8 @@ pub(crate) enum HostWait {
     Codes,
     /// Whether the dictionaries of chunks are the same.
     Dictionaries,
+    /// Where the items of lists of one length are.
+    Lists,
     /// That memory which the host reads in place is written.
     Written,
     /// That a copy to the host is complete.
@@ -80,6 +82,7 @@ impl fmt::Display for HostWait {
             Self::Casts => "whether every value fits is read, once for all columns",
             Self::Codes => "whether every code has a value, and every row a run, is read, once for all columns",
             Self::Dictionaries => DICTIONARIES_READ,
+            Self::Lists => "offsets of lists are read, to find whether the lists follow each other",
             Self::Written => "the memory is written",
             Self::Transferred => "the copy is complete",
         })
@@ -190,7 +193,7 @@ impl Plan {
             (HostWait::Nulls, unread.bitmaps && spec.nulls() == Nulls::Refused),
             (HostWait::Bools, !is_copy && spec.element() == Element::Bool8),
             (HostWait::Casts, is_copy && spec.is_checked_cast()),
-            (HostWait::Codes, spec.decoded().is_some() || are_looked_up),
+            (HostWait::Codes, spec.gathers() || are_looked_up),
             (HostWait::Dictionaries, spec.has_codes() && unread.dictionary),
         ];
         if self.placement != Placement::Host {

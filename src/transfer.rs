@@ -38,7 +38,7 @@ pub(crate) use own_memory::{OwnBuffer, PinnedOwner, device_address, host_address
 pub use path::is_shared;
 #[cfg(feature = "python")]
 pub(crate) use path::plan_transfer;
-pub(crate) use path::{elsewhere, plan_transfer_unasked};
+pub(crate) use path::{elsewhere, is_read_in_place, plan_transfer_unasked};
 pub use request::Transfer;
 #[cfg(feature = "python")]
 pub(crate) use requested::{check_requested_on, requested_on};

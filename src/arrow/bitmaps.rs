@@ -90,6 +90,12 @@ impl BitmapBytes {
         self.bytes
     }
 
+    /// The addresses of these bytes.
+    pub(crate) fn range(&self) -> Range<usize> {
+        let start = self.start.addr();
+        start..start.saturating_add(self.bytes)
+    }
+
     /// The position of the first slot's bit in the first byte.
     pub(crate) fn first_bit(&self) -> usize {
         self.first_bit

@@ -61,6 +61,11 @@ impl ListInts {
         start..start.saturating_add(width)
     }
 
+    /// Returns the value of the integer with this number, of the bytes of all.
+    pub(super) fn at(&self, bytes: &[u8], index: usize) -> Option<i64> {
+        self.value(bytes.get(index.checked_mul(self.dtype().itemsize())?..)?)
+    }
+
     /// Returns the value of one integer's bytes.
     pub(crate) fn value(&self, bytes: &[u8]) -> Option<i64> {
         if self.wide {

@@ -46,7 +46,7 @@ pub(crate) use check::{counts_in, has_type, same_layout};
 pub use chunks::Chunks;
 pub(crate) use chunks::empty_on;
 pub(crate) use decompose::{Decomposed, Piece, Wanted, read_host, rebase};
-pub(crate) use dense_lists::wrong_length;
+pub(crate) use dense_lists::{ListPlaces, list_size, wrong_length};
 pub(crate) use device_lists::ListInts;
 pub(crate) use export::shared_buffer;
 pub use export::{export_array, export_device_array, export_schema};

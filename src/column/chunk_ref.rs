@@ -62,20 +62,19 @@ impl<'a> ColumnRef<'a> {
     /// The lists of the column as fixed-size lists over the same items; `None` if their items do not follow each other.
     pub(crate) fn dense(&self, spec: &Spec) -> Result<Option<DeviceArray>> {
         require_host(self.array.device(), spec.field().name())?;
-        match self.column {
-            None => convert::dense(self.array, spec),
-            Some(index) => convert::dense(&self.array.column(index)?, spec),
-        }
+        convert::dense(&self.whole_array()?, spec)
+    }
+
+    /// The column as an array.
+    pub(super) fn whole_array(&self) -> Result<DeviceArray> {
+        self.column.map_or_else(|| Ok(self.array.clone()), |index| self.array.column(index))
     }
 
     /// Returns the column with its runs, its dictionary's values or its lists written out, always in memory of its own: `explain` and the
     /// copy log count these bytes, even if another thread has meanwhile changed the offsets so that the lists follow each other.
     pub(crate) fn decode(&self, spec: &Spec, field: &FieldRef) -> Result<DeviceArray> {
         require_host(self.array.device(), spec.field().name())?;
-        match self.column {
-            None => convert::decode_apart(self.array, spec, field),
-            Some(index) => convert::decode_apart(&self.array.column(index)?, spec, field),
-        }
+        convert::decode_apart(&self.whole_array()?, spec, field)
     }
 }
 

@@ -12,7 +12,7 @@ use crate::transfer::{Facts, Unknowns};
 /// and their number is not known, and whether bytes are bools that have to be.
 pub(crate) fn add_unknowns(unknowns: &mut Unknowns, spec: &Spec, leaf: &Leaf<'_>) {
     if spec.nulls() == Nulls::Refused {
-        unknowns.add_bitmaps(leaf.bitmaps(spec.decoded().is_some()));
+        unknowns.add_bitmaps(leaf.bitmaps(spec.gathers()));
     }
     if spec.element() == Element::Bool8 {
         unknowns.add_bools(leaf.element_bytes(spec.element()));
@@ -36,7 +36,7 @@ fn mask<'a>(spec: &Spec, leaf: &Leaf<'a>, readiness: &Readiness, facts: Option<&
         fallible::require(leaf.elements.div_ceil(8))?;
     }
     // Kernels look at the values that codes stand for.
-    let are_gathered = spec.decoded().is_some();
+    let are_gathered = spec.gathers();
     let own;
     let facts = match facts {
         Some(facts) => facts,
@@ -53,7 +53,7 @@ fn mask<'a>(spec: &Spec, leaf: &Leaf<'a>, readiness: &Readiness, facts: Option<&
 /// As [`refuse_known`], of a leaf that is converted on its device, where codes of a dictionary with nulls are refused too.
 pub(crate) fn refuse_known_on_device(spec: &Spec, leaf: &Leaf<'_>) -> Result<()> {
     if spec.nulls() == Nulls::Refused {
-        let checked = leaf.refuse_counted_values(spec.decoded().is_some());
+        let checked = leaf.refuse_counted_values(spec.gathers());
         checked.map_err(|error| error.in_column(spec.field().name()))?;
     }
     refuse_known(spec, leaf.known_nulls())

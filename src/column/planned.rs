@@ -5,13 +5,14 @@ use std::num::NonZero;
 use smallvec::{SmallVec, smallvec};
 
 use super::chunk_ref::{ColumnRef, columns, readiness_of};
+use super::device_lists::{DeviceLists, dense_on_device};
 use super::dictionaries::{are_compared, shared_dictionary};
 use super::host_reads::{read_nulls, refuse_known_on_device};
 use super::runner::{Runner, run_step};
 use crate::arrow::DeviceArray;
 use crate::convert::{self, Backend, ColumnChunk, ColumnTask, HostPass, what};
 use crate::error::Result;
-use crate::kernels::{Casts, DeviceBackend, column_placement, gathers_on, refuse_decoding};
+use crate::kernels::{Casts, DeviceBackend, column_placement, gathers_on, reads_lists_on, refuse_decoding};
 use crate::plan::{ChunkSize, Placement, Plan};
 use crate::spec::{CopyMode, Options, Spec};
 use crate::stream_order::Readiness;
@@ -28,6 +29,12 @@ pub(crate) struct SharedReads<'a> {
 }
 
 impl SharedReads<'_> {
+    /// Returns what a result of these columns shares with others: not what the host has found out, if some are lists of one length, of
+    /// which it finds out where their items are first.
+    pub(crate) fn of<'b>(self, columns: impl IntoIterator<Item = &'b Spec>) -> Self {
+        Self { facts: self.facts.filter(|_| !columns.into_iter().any(Spec::is_of_lists)), ..self }
+    }
+
     /// Calls `work` with what does the steps of a plan: the host, or kernels where data on a device is written by `readiness`.
     pub(crate) fn with_backend<R>(self, readiness: Option<&Readiness>, work: impl FnOnce(&dyn Backend) -> R) -> R {
         match readiness {
@@ -193,7 +200,12 @@ pub(crate) fn decode_column(
 ) -> Result<Option<DecodedColumn>> {
     let Some(field) = spec.decoded() else { return Ok(None) };
     if let Some(readiness) = readiness_of(columns) {
-        return if gathers_on(spec, readiness.device()) { Ok(None) } else { Err(refuse_decoding(spec, readiness)) };
+        let device = readiness.device();
+        return match spec.of_dense_lists().filter(|_| reads_lists_on(spec, device)) {
+            _ if gathers_on(spec, device) => Ok(None),
+            Some(own) => Ok(Some(DecodedColumn { chunks: lists_of_device(spec, columns)?, spec: Some(own) })),
+            None => Err(refuse_decoding(spec, readiness)),
+        };
     }
     if let Some(dense) = dense_column(spec, columns)? {
         return Ok(Some(dense));
@@ -211,6 +223,17 @@ fn dense_column(spec: &Spec, columns: &[ColumnRef<'_>]) -> Result<Option<Decoded
     let Some(own) = spec.of_dense_lists() else { return Ok(None) };
     let chunks = in_order(columns, |chunk| chunk.dense(spec))?;
     Ok(chunks.map(|chunks| DecodedColumn { chunks, spec: Some(own) }))
+}
+
+/// The chunks of lists on a device as fixed-size lists.
+fn lists_of_device(spec: &Spec, columns: &[ColumnRef<'_>]) -> Result<Vec<DeviceArray>> {
+    let mut rows = 0_usize;
+    let lists = columns.iter().map(|chunk| {
+        let first_row = rows;
+        rows = rows.saturating_add(chunk.rows());
+        Ok(DeviceLists { array: chunk.whole_array()?, spec, first_row })
+    });
+    dense_on_device(&lists.collect::<Result<Vec<_>>>()?)
 }
 
 /// Calls `make` with each chunk until it returns `None`, and then returns `None`; else returns all results. Rows in errors count from the

@@ -165,6 +165,10 @@ remedies! {
         "copy the data to Device::CPU first, or ask for the bitmap of each column",
         "copy the data to the CPU first, with to_device(\"cpu\"), or ask for the bitmap of each column",
     }
+    PaddedOrCopyToHost {
+        "convert the lists as padded rows, or copy the data to Device::CPU first",
+        "pass the lists as ad.padded, or to to_ragged with pad=, or copy the data to the CPU first, with to_device(\"cpu\")",
+    }
     ValidityOfColumn {
         "ask for the validity of this column alone, or leave it out of the columns",
         "ask for the validity of this column alone, or leave it out with columns=",

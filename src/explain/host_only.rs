@@ -16,7 +16,7 @@ pub(super) struct HostOnly {
 impl HostOnly {
     /// Returns the validity, of a column or a matrix, that no kernel makes: kernels read bitmaps alone.
     pub(super) fn of_validity(result: &ResultKind) -> Option<Self> {
-        let is_told = |spec: &Spec| spec.has_bitmap() && !spec.has_codes();
+        let is_told = |spec: &Spec| (spec.has_bitmap() || spec.is_of_lists()) && !spec.has_codes();
         let (spec, remedy) = match result {
             ResultKind::ColumnValidity { spec, .. } => {
                 let remedy = if spec.has_bitmap() { Remedy::BitmapOnDevice } else { Remedy::NoBitmap };

@@ -7,6 +7,7 @@ use crate::arrow::DeviceArray;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::kernels::reads_lists_on;
 use crate::matrix::{PlannedResult, with_planned_result};
 use crate::plan::Action;
 use crate::spec::{
@@ -17,6 +18,10 @@ use crate::spec::{
 pub(crate) fn explain_spec(result: &ResultSpec, chunks: Option<&[DeviceArray]>, options: &MatrixOptions) -> Report {
     let Some(chunks) = chunks else { return explain_type(result, options) };
     let device = DeviceArray::device_of(chunks);
+    if result.specs().any(|spec| reads_lists_on(spec, device)) {
+        // The host reads the offsets of lists before it plans.
+        return explain_type(result, options).unread_on(device);
+    }
     with_planned_result(result, chunks, options, |planned| Ok(explain_result(result, device, &planned)))
         .unwrap_or_else(|error| refused(result, device, error))
 }

@@ -6,12 +6,12 @@ use super::{Report, ReportRow, explain, explain_parts};
 use crate::cuda::is_cuda;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::kernels::{gathers_on, has_kernel, is_gathered};
+use crate::kernels::{has_kernel, is_gathered, is_read_on, reads_lists_on};
 use crate::plan::{Action, HostWait, needs_copy};
 use crate::ragged::{is_rows, plan_ragged_type};
 use crate::spec::{
-    ABOVE_1, CHUNKS, CopyMode, DICTIONARIES, Element, JOINED, NULLS, NULLS_READ, Nulls, Options, PossibleStep, Spec,
-    Undecided, may_be_null,
+    ABOVE_1, APART, CHUNKS, CopyMode, DICTIONARIES, Element, JOINED, NULLS, NULLS_READ, Nulls, Options, PossibleStep,
+    Spec, Undecided, may_be_null,
 };
 
 /// Explains the conversion of any data of this field on a device, as far as type and device decide it: of a stream that is not read.
@@ -110,6 +110,9 @@ impl ReportRow {
         if !(is_cuda(device) && self.specs.iter().all(has_kernel)) && self.take_one_chunk() {
             self.add_refused_if(CHUNKS);
         }
+        if self.specs.iter().any(|spec| reads_lists_on(spec, device)) {
+            self.refuse_lists_apart();
+        }
         let is_copy = !self.view && !self.at_most;
         self.error = self.has_no_kernel(device, is_copy);
         if self.error.is_some() {
@@ -118,6 +121,7 @@ impl ReportRow {
         }
         let any = |found: &dyn Fn(&Spec) -> bool| self.specs.iter().any(found);
         let waits = [
+            (any(&|spec| reads_lists_on(spec, device)), HostWait::Lists.to_string()),
             (any(&|spec| spec.nulls() == Nulls::Refused && spec.field().is_nullable()), NULLS_READ.to_owned()),
             (!is_copy && any(&|spec| spec.element() == Element::Bool8), HostWait::Bools.to_string()),
             (is_copy && any(&Spec::is_checked_cast), HostWait::Casts.to_string()),
@@ -134,16 +138,26 @@ impl ReportRow {
         self.set_kernel(is_copy);
     }
 
+    /// Says that lists which do not follow each other are refused, and not decoded.
+    fn refuse_lists_apart(&mut self) {
+        let decoding: Vec<_> = self.specs.iter().filter_map(Spec::decoding).collect();
+        let before = self.steps.len();
+        self.steps.retain(|step| !decoding.contains(step));
+        self.add_refused_if(APART);
+        if self.steps.is_empty() && before > 0 {
+            (self.view, self.at_most) = (self.error.is_none(), false);
+        }
+    }
+
     /// Why the types alone forbid the conversion on this device.
     fn has_no_kernel(&self, device: Device, is_copy: bool) -> Option<Error> {
         if let Some(host_only) = &self.host_only {
             return Some(host_only.clone().error(device));
         }
-        let missing =
-            |spec: &&Spec| (spec.decoded().is_some() && !gathers_on(spec, device)) || is_copy && !has_kernel(spec);
+        let missing = |spec: &&Spec| !is_read_on(spec, device) || is_copy && !has_kernel(spec);
         let refused = self.specs.iter().find(|spec| missing(spec));
         match refused {
-            Some(spec) if spec.decoded().is_some() && !gathers_on(spec, device) => {
+            Some(spec) if !is_read_on(spec, device) => {
                 Some(needs_copy(device, &Action::decoding(spec).to_string()).in_column(spec.field().name()))
             }
             Some(spec) => Some(needs_copy(device, &self.steps.join(", ")).in_column(spec.field().name())),

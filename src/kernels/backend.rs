@@ -173,7 +173,8 @@ pub(crate) fn validity_placement(spec: &Spec, leaf: &Leaf<'_>, readiness: &Readi
 
 /// What kernels read of a leaf's validity; `None` where bitmaps do not tell all nulls.
 fn validity_source(spec: &Spec, leaf: &Leaf<'_>) -> Option<KernelSource> {
-    if spec.decoded().is_some() || spec.has_codes() { None } else { KernelSource::validity(leaf) }
+    let is_decoded = spec.decoded().is_some() && !spec.is_of_lists();
+    if is_decoded || spec.has_codes() { None } else { KernelSource::validity(leaf) }
 }
 
 /// Returns what does the steps for columns of a spec in these chunks of a device.
@@ -201,7 +202,8 @@ fn column_sources(spec: &Spec, chunks: &[ColumnChunk<'_>]) -> Option<Vec<Vec<Ker
 
 /// What kernels read of each column of each chunk; `None` where no kernel is for one.
 fn matrix_sources(spec: &MatrixSpec, chunks: &[MatrixColumns<'_>]) -> Option<Vec<Vec<KernelSource>>> {
-    let is_other = |(_, column): &(usize, Spec)| column.decoded().is_some() && !is_gathered(column);
+    let is_other =
+        |(_, column): &(usize, Spec)| column.decoded().is_some() && !is_gathered(column) && !column.is_of_lists();
     if spec.columns().iter().any(is_other) {
         return None;
     }
@@ -230,7 +232,17 @@ pub(crate) fn gathers_on(spec: &Spec, device: Device) -> bool {
     is_cuda(device) && is_gathered(spec)
 }
 
-/// Refuses what has to be decoded, which nothing on a device does but gather values of dictionaries.
+/// Returns whether lists of one length are read where they are on this device: those that follow each other, if their items are not decoded.
+pub(crate) fn reads_lists_on(spec: &Spec, device: Device) -> bool {
+    is_cuda(device) && spec.is_of_lists()
+}
+
+/// Returns whether columns of a spec are read on this device without another one of decoded elements.
+pub(crate) fn is_read_on(spec: &Spec, device: Device) -> bool {
+    spec.decoded().is_none() || gathers_on(spec, device) || reads_lists_on(spec, device)
+}
+
+/// Refuses what has to be decoded, but for values of dictionaries, which kernels gather, and lists that are read where they are.
 pub(crate) fn refuse_decoding(spec: &Spec, readiness: &Readiness) -> Error {
     needs_copy(readiness.device(), &Action::decoding(spec).to_string()).in_column(spec.field().name())
 }

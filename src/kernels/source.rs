@@ -94,7 +94,7 @@ impl KernelSource {
             return None;
         }
         let (mut dictionary, mut first_bit) = (None, if element == Element::Bits { leaf.offset % 8 } else { 0 });
-        let values = if spec.decoded().is_some() {
+        let values = if is_gathered(spec) {
             let stored = leaf.gathered_values()?;
             let codes = stored.code_bytes.clone();
             let (found, bit) = DictionarySource::new(element, stored)?;
@@ -341,7 +341,7 @@ pub(super) fn column_type(spec: &Spec) -> Option<ColumnType> {
 
 /// Returns whether there are kernels for the elements of a spec, by their type.
 pub(crate) fn has_kernel(spec: &Spec) -> bool {
-    (spec.decoded().is_none() || is_gathered(spec)) && column_type(spec).is_some()
+    (spec.decoded().is_none() || is_gathered(spec) || spec.is_of_lists()) && column_type(spec).is_some()
 }
 
 /// Returns whether kernels gather the values of a spec, which is decoded: those of a dictionary or of runs, which become at most 8 bytes

@@ -6,10 +6,10 @@ use arrow_schema::FieldRef;
 
 use crate::alloc::fallible;
 use crate::arrow::{DeviceArray, Leaf};
-use crate::column::require_host;
+use crate::column::{DeviceLists, dense_on_device, require_host};
 use crate::convert::{self, ColumnChunk, MatrixColumns, check_matrix_nulls, remedy_of_passing_rows};
 use crate::error::{Error, ErrorKind, Result};
-use crate::kernels::{gathers_on, refuse_decoding};
+use crate::kernels::{is_read_on, refuse_decoding};
 use crate::spec::{MatrixSpec, Spec};
 
 /// The columns of one array of structs, decoded where they have to be: runs, and values of dictionaries. Shares the array's
@@ -56,7 +56,7 @@ impl MatrixChunk {
 
     /// # Errors
     /// When the array is of another type than the matrix's field, or a column cannot be decoded: on a device kernels gather values of
-    /// dictionaries, and nothing else is.
+    /// dictionaries, and lists of one length are read where they are.
     pub(super) fn on_any_device(spec: &MatrixSpec, array: &DeviceArray) -> Result<Self> {
         let field = spec.field();
         if array.field().data_type() != field.data_type() {
@@ -67,10 +67,9 @@ impl MatrixChunk {
         let mut decoded = Vec::new();
         if spec.is_decoded() {
             if let Some(readiness) = array.readiness() {
-                let is_refused = |column: &Spec| column.decoded().is_some() && !gathers_on(column, readiness.device());
-                return match spec.columns().iter().find(|(_, column)| is_refused(column)) {
+                return match spec.columns().iter().find(|(_, column)| !is_read_on(column, readiness.device())) {
                     Some((_, column)) => Err(refuse_decoding(column, readiness)),
-                    None => Ok(Self { array: array.clone(), decoded }),
+                    None => Ok(Self { array: array.clone(), decoded: lists_of_device(spec, array)? }),
                 };
             }
             for (position, column) in spec.columns() {
@@ -187,6 +186,21 @@ impl MatrixChunk {
         })?;
         Ok(columns)
     }
+}
+
+/// The columns of lists of one length as fixed-size lists; nothing in place of the others.
+fn lists_of_device(spec: &MatrixSpec, array: &DeviceArray) -> Result<Vec<Option<PackSource>>> {
+    let lists = spec.columns().iter().filter(|(_, column)| column.is_of_lists());
+    let lists = lists.map(|(position, spec)| Ok(DeviceLists { array: array.column(*position)?, spec, first_row: 0 }));
+    let lists = lists.collect::<Result<Vec<_>>>()?;
+    if lists.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut dense = dense_on_device(&lists)?.into_iter();
+    let in_place = |(_, column): &(usize, Spec)| {
+        if column.is_of_lists() { dense.next().map(PackSource::InPlace) } else { None }
+    };
+    Ok(spec.columns().iter().map(in_place).collect())
 }
 
 /// The columns of each of these chunks in all their rows, and how many rows these are: [`MatrixChunk::columns`].

@@ -54,7 +54,7 @@ pub(crate) fn each_result<E: From<Error>>(
     // What the host has to know of data on a device, it reads with one wait.
     let facts = read_results(chunks, results)?;
     let convert = |(number, result): (usize, &ResultSpec), shared: SharedReads<'_>| {
-        convert(number, result, shared).map_err(|error| result.in_group(error))
+        convert(number, result, shared.of(result.specs())).map_err(|error| result.in_group(error))
     };
     let check = |(_, result): (usize, &ResultSpec), chunks: &[DeviceArray]| {
         let checked = match &result.kind {

@@ -290,7 +290,7 @@ fn is_one_piece(spec: &MatrixSpec, columns: &MatrixColumns<'_>, device: crate::d
 fn read_nulls_of(spec: &MatrixSpec, chunk: &mut MatrixColumns<'_>, facts: Option<&Facts>) -> Result<()> {
     let refused = spec.columns().iter().zip(&chunk.columns).filter(|((_, spec), _)| spec.nulls() == Nulls::Refused);
     let mut unknowns = Unknowns::default();
-    refused.for_each(|((_, spec), column)| unknowns.add_bitmaps(column.leaf.bitmaps(spec.decoded().is_some())));
+    refused.for_each(|((_, spec), column)| unknowns.add_bitmaps(column.leaf.bitmaps(spec.gathers())));
     let readiness = chunk.columns.first().and_then(|column| column.array.readiness());
     let own = match (facts, readiness) {
         (None, Some(readiness)) => Some(unknowns.find(readiness)?),

@@ -4,12 +4,12 @@ use smallvec::SmallVec;
 
 use super::chunk::{MatrixChunk, all_columns};
 use super::planned::decode_chunks;
-use crate::arrow::DeviceArray;
+use crate::arrow::{DeviceArray, Leaf};
 use crate::column::{ColumnRef, DecodedColumn, SharedReads, decode_column, read_chunks, readiness_of};
 use crate::convert::{ColumnChunk, ColumnTask, MatrixColumns, MatrixTask, what};
 use crate::device::Device;
 use crate::error::{Counted, Error, Remedy, Result};
-use crate::kernels::validity_placement;
+use crate::kernels::{reads_lists_on, validity_placement};
 use crate::plan::{Action, MatrixData, Placement, Plan, needs_copy};
 use crate::spec::{CopyMode, MatrixOptions, MatrixSpec, Options, Spec};
 use crate::stream_order::Readiness;
@@ -119,7 +119,7 @@ fn plan_column(spec: &Spec, columns: &[ColumnRef<'_>], copy: CopyMode) -> Result
         let mut placement = Placement::Host;
         if let Some(readiness) = readiness_of(columns) {
             for column in columns {
-                placement = validity_placement(spec, &column.leaf(spec)?, readiness);
+                placement = placement_of(spec, || column.leaf(spec), readiness)?;
                 if let Placement::Views(device) = placement {
                     return Err(refuse_unpacking(spec, device));
                 }
@@ -128,6 +128,15 @@ fn plan_column(spec: &Spec, columns: &[ColumnRef<'_>], copy: CopyMode) -> Result
         Plan::validity(spec, rows, placement, copy)
     };
     plan().map_err(|error| error.in_column(spec.field().name()))
+}
+
+/// Returns what unpacks the validity of a column on its device. Lists of one length have that of their items once these are found.
+fn placement_of<'a>(spec: &Spec, leaf: impl FnOnce() -> Result<Leaf<'a>>, readiness: &Readiness) -> Result<Placement> {
+    let device = readiness.device();
+    match reads_lists_on(spec, device) {
+        true => Ok(Placement::Kernels(device)),
+        false => Ok(validity_placement(spec, &leaf()?, readiness)),
+    }
 }
 
 /// Refuses the validity of a column that nothing on the device makes.
@@ -152,8 +161,8 @@ fn plan_matrix<'a>(
     if let Some(readiness) = readiness {
         for chunk in filled {
             for (position, column) in spec.columns() {
-                let leaf = chunk.view().struct_field(*position)?.leaf(column)?;
-                if let Placement::Views(device) = validity_placement(column, &leaf, readiness) {
+                let leaf = || chunk.view().struct_field(*position)?.leaf(column);
+                if let Placement::Views(device) = placement_of(column, leaf, readiness)? {
                     return Err(needs_copy(device, &Action::Unpack.to_string())
                         .remedy_is(Remedy::CopyToHostOrBitmaps)
                         .in_column(column.field().name()));

@@ -98,10 +98,7 @@ impl<'a> DeviceLevel<'a> {
         let mut ranges: SmallVec<[Range<usize>; 3]> = smallvec![];
         let ends = (lengths.is_none() && !array.is_empty()).then(|| [offsets.one(0), offsets.one(array.len())]);
         ranges.extend(ends.iter().flatten().cloned());
-        ranges.extend(bitmap.iter().map(|bitmap| {
-            let start = bitmap.start().addr();
-            start..start.saturating_add(bitmap.len())
-        }));
+        ranges.extend(bitmap.iter().map(BitmapBytes::range));
         let checked = stream_order::is_check_asked();
         if checked {
             ranges.extend([offsets].into_iter().chain(lengths).map(ListInts::bytes));

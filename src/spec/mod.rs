@@ -59,8 +59,8 @@ pub(crate) use paths::PathColumns;
 pub(crate) use paths::forget_paths;
 pub use per_column::PerColumn;
 pub(crate) use possible::{
-    ABOVE_1, CHUNKS, DICTIONARIES, JOINED, NULLS, NULLS_READ, PRIVATE, PossibleStep, UNPACKED, Undecided, casting,
-    may_be_null, unless_one_chunk,
+    ABOVE_1, APART, CHUNKS, DICTIONARIES, JOINED, NULLS, NULLS_READ, PRIVATE, PossibleStep, UNPACKED, Undecided,
+    casting, may_be_null, unless_one_chunk,
 };
 pub(crate) use result::{ResultKind, ResultSpec};
 pub(crate) use round::odd_single;

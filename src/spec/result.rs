@@ -42,6 +42,15 @@ impl ResultSpec {
         Self { group: None, validity: None, kind }
     }
 
+    /// Returns the specs of all columns that the result is made of.
+    pub(crate) fn specs(&self) -> impl Iterator<Item = &Spec> {
+        let (one, all) = match &self.kind {
+            ResultKind::Column { spec, .. } | ResultKind::ColumnValidity { spec, .. } => (Some(spec), &[][..]),
+            ResultKind::Matrix(spec) | ResultKind::Validity(spec) => (None, spec.columns()),
+        };
+        one.into_iter().chain(all.iter().map(|(_, column)| column))
+    }
+
     /// Names the group in an error, where there are groups.
     pub(crate) fn in_group(&self, error: Error) -> Error {
         match &self.group {

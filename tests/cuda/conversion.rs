@@ -238,6 +238,44 @@ fn a_validity_that_no_kernel_tells_is_refused_before_anything_runs() {
 
 #[test]
 #[ignore = "needs a CUDA driver: make test-cuda"]
+fn lists_of_one_length_are_planned_once_their_offsets_are_read() {
+    cuda::use_device(0);
+    let rows = |rows: [[i32; 2]; 3]| rows.map(|row| Some(row.map(Some)));
+    let embedding = ListArray::from_iter_primitive::<Int32Type, _, _>(rows([[1, 2], [3, 4], [5, 6]]));
+    let numbers = Int32Array::from(vec![7, 8, 9]);
+    let columns = [("emb", Arc::new(embedding) as ArrayRef), ("n", Arc::new(numbers))];
+    let batch = DeviceArray::from_record_batch(&RecordBatch::try_from_iter(columns).unwrap()).unwrap();
+    let own = there(&batch, "cuda:0");
+    let x = vec![("x".to_owned(), Group::matrix(["emb", "n"])), ("y".to_owned(), Group::column("emb"))];
+    let conversion = Conversion::default().length(2).select(Selection::Named(x));
+    let report = conversion.explain(&own).unwrap();
+    let told = report.rows.iter().filter(|row| row.waits.iter().any(|wait| wait.contains("offsets of lists")));
+    assert_eq!(told.map(|row| row.column.as_str()).collect::<Vec<_>>(), ["emb", "y"], "{report}");
+    assert!(report.rows.iter().chain(&report.matrices).all(|row| row.error.is_none()), "{report}");
+    let (log, running) = (CopyLog::new(), CopyLog::new());
+    let expected = log.track(|| conversion.to_tensors(&own)).unwrap();
+    let plan = conversion.plan(&own).unwrap();
+    let planned = plan.report();
+    assert_eq!((planned.matrices[0].how(), planned.bytes()), ("copy", 36), "{planned}");
+    // The offsets were read to plan it, and nothing is nullable.
+    assert!(planned.rows.iter().chain(&planned.matrices).all(|row| row.waits.is_empty()), "{planned}");
+    let made = running.track(|| plan.run()).unwrap();
+    assert_eq!((running.entries(), running.bytes()), (log.entries(), 36));
+    for ((_, made), (name, expected)) in made.iter().zip(&expected) {
+        let made = made.as_tensor().unwrap();
+        let of_host = conversion.to_tensors(&batch).unwrap();
+        let of_host = &of_host.iter().find(|(own, _)| own == name).unwrap().1;
+        let dense = |tensor: &Tensor| on_host(&tensor_to_device(tensor, &Transfer::to(Device::CPU, "a test")).unwrap());
+        assert_eq!((made.is_copied(), dense(made)), (name == "x", dense(expected)));
+        assert_eq!(dense(made), dense(of_host));
+    }
+    let error = conversion.length(3).plan(&own).unwrap_err();
+    assert_eq!((error.column(), error.row()), (Some("emb"), Some(0)), "{error}");
+    cuda::expect_no_races();
+}
+
+#[test]
+#[ignore = "needs a CUDA driver: make test-cuda"]
 fn the_bytes_of_all_chunks_that_move_first_are_told() {
     cuda::use_device(0);
     let column = Int64Array::from(vec![Some(7), None, Some(9), Some(1), Some(2)]);

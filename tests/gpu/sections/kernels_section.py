@@ -219,6 +219,16 @@ def check_columns_of_several_elements_in_a_matrix() -> None:
                 same(f"{order} {dtype}", data, order=order, dtype=dtype, **keywords)
 
 
+def check_lists_of_one_length() -> None:
+    for name in ("float32", "bool"):
+        items = column(name, 5, nulls=False)
+        offsets = pa.array(np.arange(1, len(items), 5, dtype="int32"))
+        lists = pa.ListArray.from_arrays(offsets, items)
+        same(name, lists, length=5)
+        numbers = column("int16", 2, nulls=False)[: len(lists)]
+        same(f"{name} beside numbers", pa.record_batch([lists, numbers], ["lists", "n"]), length=5, dtype="float64")
+
+
 def check_validity() -> None:
     for name, data in columns(nulls=True):
         made = ad.validity(ad.from_arrow(data).to_device("cuda"))

@@ -1,0 +1,252 @@
+"""Lists of one length on a device: rows of one shape over the same items, against what the host makes of them."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import arrow_dlpack as ad
+import driver
+import numpy as np
+import pyarrow as pa
+import pytest
+from device_arrow import CUDA, CUDA_HOST, CUDA_MANAGED, DeviceArray, DeviceStream, Memory
+from test_device_conversions import bits, numbers
+from test_device_out import Out, filled
+
+KINDS = ["list", "large_list", "list_view", "large_list_view"]
+ARRAYS = {
+    "list": pa.ListArray,
+    "large_list": pa.LargeListArray,
+    "list_view": pa.ListViewArray,
+    "large_list_view": pa.LargeListViewArray,
+}
+
+TYPES = {
+    "list": pa.list_,
+    "large_list": pa.large_list,
+    "list_view": pa.list_view,
+    "large_list_view": pa.large_list_view,
+}
+
+
+def lists(kind: str, items: pa.Array, length: int, nulls: float = 0.0, seed: int = 0) -> pa.Array:
+    """Lists of one length that follow each other behind the first item; those that are null have items, too."""
+    rows = (len(items) - 1) // length
+    starts = 1 + length * np.arange(rows + 1)
+    wide = "int64" if kind.startswith("large") else "int32"
+    mask = pa.array(np.random.default_rng(seed).random(rows) < nulls) if nulls else None
+    ends = (
+        [starts.astype(wide)]
+        if kind in ("list", "large_list")
+        else [starts[:-1].astype(wide), np.full(rows, length, wide)]
+    )
+    return ARRAYS[kind].from_arrays(*(pa.array(each) for each in ends), items, mask=mask)
+
+
+def on_device(*chunks: pa.Array, kind: int = CUDA) -> ad.ArrayStream:
+    return ad.from_arrow(DeviceStream([DeviceArray(chunk, kind) for chunk in chunks], kind).give())
+
+
+def is_the_same(made: ad.Tensor, expected: ad.Tensor) -> None:
+    assert (made.dtype, made.shape) == (expected.dtype, expected.shape)
+    assert np.array_equal(bits(made.to_device("cpu")), bits(expected))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("memory", [CUDA, CUDA_HOST, CUDA_MANAGED])
+def test_lists_that_follow_each_other_are_views(kind: str, memory: int) -> None:
+    for name in ("float32", "int8", "bool"):
+        whole = lists(kind, numbers(name, 1 + 3 * 50), 3)
+        for data in (whole, whole[7:31], whole[4:4]):
+            made = ad.to_tensor(ad.from_arrow(DeviceArray(data, memory).give()), length=3)
+            is_the_same(made, ad.to_tensor(data, length=3))
+            assert made.copied == (name == "bool" and len(data) > 0)
+            assert made.device.type == (CUDA if name == "bool" and len(data) else memory)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_columns_matrices_groups_and_validity(seed: int) -> None:
+    """Of random lists, some of which are null, in chunks, beside other columns."""
+    draw = random.Random(seed)
+    kind, length, nulls = draw.choice(KINDS), draw.choice([1, 2, 5, 33]), draw.choice([0.0, 0.3])
+    memory = draw.choice([CUDA, CUDA, CUDA_HOST, CUDA_MANAGED])
+    items = numbers(draw.choice(["float32", "int16", "bool", "float64"]), 1 + 60 * length, nulls, seed)
+    embedding = lists(kind, items, length, nulls, seed)
+    columns = [numbers("int32", 60, nulls, seed), embedding, numbers("float64", 60, 0.0, seed)]
+    batch = pa.StructArray.from_arrays(columns, ["a", "emb", "b"])[draw.choice([0, 3]) :]
+    cuts = sorted(draw.choices(range(len(batch) + 1), k=draw.choice([0, 0, 2])))
+    chunks = [batch[start:end] for start, end in zip([0, *cuts], [*cuts, len(batch)], strict=True)]
+    policy: dict[str, Any] = {"nulls": 1} if nulls else {}
+
+    def both(work: Any, parts: list[pa.Array], **keywords: Any) -> None:
+        made, expected = work(on_device(*parts, kind=memory), **keywords), work(pa.chunked_array(parts), **keywords)
+        if not isinstance(made, dict):
+            made, expected = {"": made}, {"": expected}
+        for name, tensor in made.items():
+            is_the_same(tensor, expected[name])
+
+    both(ad.to_tensor, [chunk.field("emb") for chunk in chunks], length=length, **policy)
+    both(ad.to_tensor, chunks, length=length, order=draw.choice(["C", "F"]), dtype="float64", **policy)
+    both(ad.to_tensors, chunks, length={"emb": length}, **policy)
+    both(ad.to_tensors, chunks, length={"emb": length}, columns={"x": ["emb", "b"], "y": "emb", "z": "a"}, **policy)
+    both(ad.validity, chunks, length=length)
+    both(ad.validity, [chunk.field("emb") for chunk in chunks], length=length)
+
+
+def test_outputs() -> None:
+    data = lists("list", numbers("float32", 1 + 4 * 30), 4)
+    expected = np.array(ad.to_tensor(data, length=4))
+    out = Out(filled((30, 6), "f4"), np.s_[:, :4])
+    ad.to_tensor(on_device(data[:11], data[11:]), length=4, out=out)
+    assert np.array_equal(out.read()[0], expected)
+    batch = pa.StructArray.from_arrays([data, numbers("float32", 30)], ["emb", "b"])
+    out = Out(filled((30, 5), "f4"), ...)
+    ad.to_tensor(on_device(batch), length=4, out=out)
+    assert np.array_equal(out.read()[0], np.array(ad.to_tensor(batch, length=4)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("memory", [CUDA, CUDA_HOST])
+def test_a_list_of_another_length_is_named_as_on_the_host(kind: str, memory: int) -> None:
+    rows = [[1, 2], [3, 4], [5, 6], [7], [8, 9]]
+    data = pa.array(rows, TYPES[kind](pa.int32()))
+    batch = pa.StructArray.from_arrays([data], ["emb"])
+    for chunks, named in (([data], None), ([data[:1], data[1:]], None), ([batch[:2], batch[2:]], "emb")):
+        for work in (ad.to_tensor, ad.validity):
+            with pytest.raises(ad.ConversionError) as expected:
+                work(pa.chunked_array(chunks), length=2)
+            with pytest.raises(ad.ConversionError, match="1 element, and not 2") as caught:
+                work(on_device(*chunks, kind=memory), length=2)
+            assert (caught.value.column, caught.value.row) == (named or expected.value.column, 3)
+            assert str(caught.value) == str(expected.value)
+
+
+@pytest.mark.parametrize(
+    "rows", [[[1, 2], [3], [4, 5, 6]], [[1, 2, 3], [4]], [[], [1, 2, 3, 4]], [[1, 2], [3, 4, 5, 6], []]]
+)
+def test_lists_of_several_lengths_that_have_as_many_items_together(rows: list[list[int]]) -> None:
+    for kind in KINDS:
+        data = pa.array(rows, TYPES[kind](pa.int32()))
+        with pytest.raises(ad.ConversionError) as expected:
+            ad.to_tensor(data, length=2)
+        with pytest.raises(ad.ConversionError) as caught:
+            ad.to_tensor(on_device(data), length=2)
+        assert str(caught.value) == str(expected.value)
+
+
+def test_a_short_list_before_items_that_no_list_has() -> None:
+    for kind in KINDS:
+        data = pa.array([[1, 2], [3], [4, 5], [6, 7]], TYPES[kind](pa.int32()))[:3]
+        with pytest.raises(ad.ConversionError, match="1 element, and not 2"):
+            ad.to_tensor(on_device(data), length=2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nulls_that_nobody_counted(kind: str) -> None:
+    """The item before the first list is null, so the items have a bitmap."""
+    items = pa.array([None, *range(40)], pa.int16())
+    batch = pa.StructArray.from_arrays([lists(kind, items, 2), numbers("int16", 20)], ["emb", "b"])
+    for columns in (None, {"x": ["emb", "b"], "y": "emb"}):
+        made = ad.to_tensors(on_device(batch), length=2, columns=columns)
+        for name, tensor in ad.to_tensors(batch, length=2, columns=columns).items():
+            is_the_same(made[name], tensor)
+    spoiled = pa.array([None, *range(20), None, *range(19)], pa.int16())
+    batch = pa.StructArray.from_arrays([lists(kind, spoiled, 2), numbers("int16", 20)], ["emb", "b"])
+    for columns in (None, {"x": ["emb", "b"]}, {"y": "emb"}):
+        with pytest.raises(ad.NullError) as caught:
+            ad.to_tensors(on_device(batch), length=2, columns=columns)
+        assert (caught.value.column, caught.value.row) == ("emb", 10)
+
+
+def test_lists_of_codes_are_as_fixed_size_lists_of_them() -> None:
+    """Of a dictionary, whose values may be null."""
+    for values in (["a", "b"], ["a", None]):
+        codes = pa.DictionaryArray.from_arrays(pa.array([0, 0, 1, 1, 0], pa.int8()), pa.array(values))
+        column = lists("list", codes, 2)
+        fixed = pa.FixedSizeListArray.from_arrays(codes[1:], 2)
+        made = []
+        for each in (column, fixed):
+            source = ad.from_arrow(DeviceArray(pa.StructArray.from_arrays([each], ["emb"])).give())
+            for columns in (None, {"x": ["emb"]}):
+                try:
+                    given = ad.to_tensors(source, length={"emb": 2} if each is column else None, columns=columns)
+                    made.append({name: bits(tensor.to_device("cpu")).tolist() for name, tensor in given.items()})
+                except ad.ConversionError as error:
+                    made.append(str(error))
+        assert made[:2] == made[2:]
+
+
+def test_rows_whose_bits_share_a_byte_with_empty_lists() -> None:
+    """Fixed-size lists before them would start before the first item."""
+    offsets, items = pa.array([0, 0, 0, 0, 2, 4, 6], pa.int32()), pa.array(range(6), pa.int32())
+    for mask in ([False] * 6, [True] + [False] * 5):
+        data = pa.ListArray.from_arrays(offsets, items, mask=pa.array(mask))[3:]
+        is_the_same(ad.to_tensor(on_device(data), length=2), ad.to_tensor(data, length=2))
+    data = pa.ListArray.from_arrays(offsets, items, mask=pa.array([False] * 4 + [True, False]))[3:]
+    with pytest.raises(ad.ConversionError, match="do not follow each other"):
+        ad.to_tensor(on_device(data), length=2, nulls=0)
+    data = pa.ListArray.from_arrays(pa.array([0, 2, 4, 6], pa.int32()), items, mask=pa.array([False, True, False]))
+    is_the_same(ad.to_tensor(on_device(data[1:]), length=2, nulls=9), ad.to_tensor(data[1:], length=2, nulls=9))
+
+
+def test_the_host_waits_once_for_all_lists_of_a_chunk(host_waits: Any) -> None:
+    data = [lists(kind, numbers("float32", 1 + 2 * 20), 2) for kind in ("list", "large_list", "list")]
+    batch = pa.StructArray.from_arrays(data, ["a", "b", "c"])
+    for chunks in ([batch], [batch[:7], batch[7:]]):
+        stream = on_device(*chunks)
+        waits = host_waits()
+        ad.to_tensor(stream, length=2)
+        # A wait for what is done is none.
+        assert waits.ours <= len(chunks)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_lists_apart_are_refused_and_the_remedy_helps(kind: str) -> None:
+    rows = [[1, 2], None, [5, 6]]
+    data = pa.array(rows, TYPES[kind](pa.int32()))
+    with pytest.raises(ad.ConversionError, match="do not follow each other") as caught:
+        ad.to_tensor(on_device(data), length=2, nulls=0)
+    assert "pad=" in str(caught.value.remedy)
+    padded, _ = ad.to_ragged(on_device(data), nulls=0, pad=(0, 2))
+    assert np.array_equal(np.array(padded.to_device("cpu")), [[1, 2], [0, 0], [5, 6]])
+    if "view" in kind:
+        starts = pa.array([2, 0, 4], pa.int64() if "large" in kind else pa.int32())
+        sizes = pa.array([2, 2, 2], starts.type)
+        turned = ARRAYS[kind].from_arrays(starts, sizes, pa.array(range(6), pa.int32()))
+        with pytest.raises(ad.ConversionError, match="do not follow each other"):
+            ad.to_tensor(on_device(turned), length=2)
+
+
+@pytest.mark.parametrize(
+    "offsets", [[0, 2, 100, 6, 8], [0, 2, -100, 6, 8], [0, 2, 9], [0, 2, -1], [0, 4, 2], [-2, 0, 2], [3, 5, 7]]
+)
+def test_offsets_that_lead_nowhere_are_errors(offsets: list[int]) -> None:
+    memory = Memory()
+    wrong = memory.place(np.array(offsets, "int32").tobytes())
+
+    def replace(node: Any) -> None:
+        node.buffers[1] = wrong
+
+    data = pa.array([[1, 2]] * (len(offsets) - 1), pa.list_(pa.int32()))
+    with pytest.raises(ad.ConversionError):
+        ad.to_tensor(DeviceArray(data, memory=memory, change=replace).give(), length=2)
+
+
+def test_explain_says_what_happens_and_asks_nothing_of_the_driver() -> None:
+    data = lists("list", numbers("float32", 1 + 2 * 20), 2)
+    batch = pa.StructArray.from_arrays([data, numbers("float32", 20)], ["emb", "b"])
+    column, whole = (ad.from_arrow(DeviceArray(each).give()) for each in (data, batch))
+    before = driver.calls()
+    (row,) = ad.explain(column, length=2)
+    report = ad.explain(whole, length=2, order="C")
+    assert driver.calls() == before
+    assert row.error is None
+    assert "lists do not follow each other" in row.refused_if
+    assert any("offsets of lists" in wait for wait in row.waits)
+    assert (report.matrices[0].how, report.matrices[0].error) == ("copy", None)
+    assert any("offsets of lists" in wait for wait in report["emb"].waits)
+    assert not ad.to_tensor(column, length=2, copy=False).copied
+    (mask,) = ad.explain(column, validity=True, length=2)
+    assert mask.error is None
+    assert ad.validity(column, length=2).shape == (20, 2)
