@@ -122,6 +122,8 @@ pub(crate) fn converse(own: (&Node, &[Wrong]), requested: (&Node, &[Wrong])) -> 
     // SAFETY: a struct that is right, but for what the reader has to find.
     let field = unsafe { read_field(&requested.schema) };
     match import(&mut own, Place::CPU).and_then(|array| Ok((array, field?))) {
+        // Few rows of such a type would take all the memory that there is, as is asked for.
+        Ok((array, field)) if (array.len() as u64).saturating_mul(row_bytes(field.data_type())) > MOST_REQUESTED => {}
         Ok((array, field)) => {
             let mut errors = Errors(&mut outcome.errors);
             if let Some(converted) = errors.keep(request_field(&array, &field)) {
@@ -137,6 +139,23 @@ pub(crate) fn converse(own: (&Node, &[Wrong]), requested: (&Node, &[Wrong])) -> 
         structs.check().unwrap_or_else(|fault| panic!("{fault}; {:?}", outcome.refused));
     }
     Ok(outcome)
+}
+
+/// The most bytes that are asked for.
+const MOST_REQUESTED: u64 = 1 << 28;
+
+/// Bytes that a row of this type may take, by its fixed sizes.
+fn row_bytes(data_type: &DataType) -> u64 {
+    match data_type {
+        DataType::FixedSizeBinary(width) => u64::try_from(*width).unwrap_or(0),
+        DataType::FixedSizeList(item, size) => {
+            u64::try_from(*size).unwrap_or(0).saturating_mul(row_bytes(item.data_type()))
+        }
+        DataType::Struct(fields) => {
+            fields.iter().map(|field| row_bytes(field.data_type())).fold(0, u64::saturating_add)
+        }
+        _ => 16,
+    }
 }
 
 fn import(structs: &mut Structs, place: Place) -> Result<DeviceArray> {
