@@ -20,6 +20,16 @@ pub(crate) struct ListPlaces {
     validity: Option<BitmapBytes>,
 }
 
+/// What the host finds in lists on a device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FoundLists {
+    /// The first item; `None` if the lists do not follow each other.
+    pub(crate) first: Option<usize>,
+    pub(crate) nulls: usize,
+    /// The first null list.
+    pub(crate) first_null: Option<usize>,
+}
+
 /// Returns bytes of a device by their addresses.
 type ReadBytes<'a> = &'a dyn Fn(Range<usize>) -> Result<&'a [u8]>;
 
@@ -90,18 +100,18 @@ impl DeviceArray {
         host_array(node.export(&owner)?, field.clone()).map(Some)
     }
 
-    /// Returns where the offsets of lists on a device are, and what else tells their items.
+    /// Returns where the offsets of lists on a device are, and what else tells their items. No rows have neither.
     ///
     /// # Errors
     /// If the array has no lists, or bitmaps of structs would have to be joined with that of the lists.
     pub(crate) fn list_places(&self) -> Result<ListPlaces> {
         let (offsets, lengths) = self.list_ints()?;
-        let validity = self.view().bitmap().map_err(|error| error.remedy_is(self.device().host_remedy()))?;
+        let validity = if self.is_empty() { Ok(None) } else { self.view().bitmap() };
+        let validity = validity.map_err(|error| error.remedy_is(self.device().host_remedy()))?;
         Ok(ListPlaces { offsets, lengths, validity })
     }
 
-    /// Returns the first item of lists on a device, and how many lists are null; no first item if the lists do not follow each other. `read`
-    /// returns the bytes of each of [`ListPlaces::ranges`].
+    /// Looks at the offsets and the bitmap of lists on a device, all of them. `read` returns the bytes of each of [`ListPlaces::ranges`].
     ///
     /// # Errors
     /// As [`DeviceArray::dense_lists`], and those of `read`.
@@ -110,7 +120,7 @@ impl DeviceArray {
         length: usize,
         places: &ListPlaces,
         read: ReadBytes<'_>,
-    ) -> Result<(Option<usize>, usize)> {
+    ) -> Result<FoundLists> {
         let (rows, items) = (self.len(), self.device_items_len()?.unwrap_or(0));
         let bitmap = places.validity.map(|validity| Ok::<_, Error>((validity, read(validity.range())?))).transpose()?;
         let is_null = |row: usize| {
@@ -119,9 +129,15 @@ impl DeviceArray {
                 bytes.get(bit / 8).is_some_and(|byte| byte >> (bit % 8) & 1 == 0)
             })
         };
-        let nulls = if bitmap.is_some() { (0..rows).filter(|row| is_null(*row)).count() } else { 0 };
-        let first = first_item((rows, length), places.lists(items, read)?, is_null);
-        Ok((first.map_err(|error| error.in_column(self.field().name()))?, nulls))
+        let null_rows = || (0..rows).filter(|row| bitmap.is_some() && is_null(*row));
+        let list = places.lists(items, read)?;
+        let first = first_item((rows, length), &list, is_null).and_then(|first| {
+            // A gap hides the lists behind it.
+            let wrong = || check_lengths((rows, length), &list, is_null);
+            if first.is_none() { wrong().map(|()| None) } else { Ok(first) }
+        });
+        let first = first.map_err(|error| error.in_column(self.field().name()))?;
+        Ok(FoundLists { first, nulls: null_rows().count(), first_null: null_rows().next() })
     }
 
     /// Returns lists on a device that follow each other from the item `first` on as the fixed-size lists of `field`, whose items have the
@@ -191,6 +207,21 @@ fn first_item(
         }
     }
     Ok(Some(first.unwrap_or(0)))
+}
+
+/// Refuses a list of another length.
+///
+/// # Errors
+/// As [`first_item`].
+fn check_lengths(
+    (rows, length): (usize, usize),
+    list: impl Fn(usize) -> Result<Range<usize>>,
+    is_null: impl Fn(usize) -> bool,
+) -> Result<()> {
+    (0..rows).try_for_each(|row| match list(row)?.len() {
+        own if own == length || is_null(row) => Ok(()),
+        own => Err(wrong_length(own, length).at_row(row)),
+    })
 }
 
 /// The items of so many lists.

@@ -2,12 +2,14 @@
 
 use std::ops::Range;
 
+use super::chunk_ref::ColumnRef;
 use crate::arrow::{DeviceArray, ListPlaces, list_size};
+use crate::convert::refused_null;
 use crate::dtype::DType;
 use crate::error::{Error, Remedy, Result};
 use crate::kernels::{Measured, PaddedRows, measure};
 use crate::plan::needs_copy;
-use crate::spec::Spec;
+use crate::spec::{Nulls, Spec};
 use crate::stream_order::{self, Readiness};
 use crate::transfer::{HostRead, is_read_in_place, read_to_host};
 
@@ -27,10 +29,12 @@ struct PlacedLists<'a> {
 }
 
 /// Returns the lists of each chunk, of one length, as fixed-size lists over the same items. A kernel measures lists by their offsets, with one
-/// wait of the host for all chunks; the host reads those of list views, and all where the kernel finds others.
+/// wait of the host for all of these chunks. With one more, the host reads offsets, sizes and bitmaps of list views, and of lists where the
+/// kernel finds others.
 ///
 /// # Errors
-/// For a list of another length, and where lists do not follow each other, which nothing on a device gathers: names the column and the row.
+/// For a list of another length: names the column and the row. Where lists do not follow each other, which nothing on a device gathers: for a
+/// null that is refused, or for that.
 pub(crate) fn dense_on_device(lists: &[DeviceLists<'_>]) -> Result<Vec<DeviceArray>> {
     let placed = lists.iter().map(|lists| PlacedLists::new(lists).map_err(|error| lists.error(error)));
     let placed = placed.collect::<Result<Vec<_>>>()?;
@@ -42,10 +46,26 @@ pub(crate) fn dense_on_device(lists: &[DeviceLists<'_>]) -> Result<Vec<DeviceArr
     let unknown = placed.iter().zip(&dense).filter(|(_, dense)| dense.is_none());
     let ranges: Vec<_> = unknown.flat_map(|(chunk, _)| chunk.places.ranges()).collect();
     let host_read = readiness.map_or_else(|| Ok(HostRead::default()), |readiness| read_to_host(&readiness, &ranges))?;
+    let mut refused = Ok(());
     for (chunk, dense) in placed.iter().zip(&mut dense).filter(|(_, dense)| dense.is_none()) {
-        *dense = Some(chunk.read(&host_read)?);
+        // A list of another length, in whatever chunk, comes first, as on the host.
+        match chunk.read(&host_read)? {
+            Ok(made) => *dense = Some(made),
+            Err(error) => refused = refused.and(Err(error)),
+        }
     }
-    Ok(dense.into_iter().flatten().collect())
+    refused.map(|()| dense.into_iter().flatten().collect())
+}
+
+/// Refuses chunks of a column of lists as [`dense_on_device`] does before anything is read.
+///
+/// # Errors
+/// If bitmaps of structs would have to be joined with those of the lists: names the column.
+pub(crate) fn check_lists_on_device(spec: &Spec, columns: &[ColumnRef<'_>]) -> Result<()> {
+    columns.iter().try_for_each(|column| {
+        let checked = column.whole_array().and_then(|array| array.list_places().map(drop));
+        checked.map_err(|error| error.in_column(spec.field().name()))
+    })
 }
 
 /// Returns the chunks whose lists a kernel finds to have one length and to follow each other.
@@ -103,22 +123,26 @@ impl<'a> PlacedLists<'a> {
         is_dense.then_some(found.start)
     }
 
-    /// Finds the first item by the offsets on the host.
-    fn read(&self, host_read: &HostRead) -> Result<DeviceArray> {
+    /// Finds the first item by the offsets on the host; `Err` inside: why nothing makes fixed-size lists of the lists, all of which have the
+    /// right length.
+    fn read(&self, host_read: &HostRead) -> Result<Result<DeviceArray>> {
+        let (array, spec) = (&self.lists.array, self.lists.spec);
         let read = |range: Range<usize>| match range.is_empty() {
             true => Ok(&[][..]),
             false => host_read.require(range.start, range.len()),
         };
-        let (first, nulls) = self
-            .lists
-            .array
-            .read_first_item(self.length, &self.places, &read)
-            .map_err(|error| self.lists.error(error))?;
-        let dense = first.map_or(Ok(None), |first| self.dense((first, Some(nulls))))?;
-        dense.ok_or_else(|| {
-            let error = needs_copy(self.lists.array.device(), "lists that do not follow each other gathered");
-            self.lists.error(error.remedy_is(Remedy::PaddedOrCopyToHost))
-        })
+        let found = array.read_first_item(self.length, &self.places, &read).map_err(|error| self.lists.error(error))?;
+        let dense = found.first.map_or(Ok(None), |first| self.dense((first, Some(found.nulls))))?;
+        Ok(dense.ok_or_else(|| {
+            let (gathered, shifted) =
+                ("lists that do not follow each other gathered", "the bitmap of null lists moved by some bits");
+            let error = match (found.first_null.filter(|_| spec.nulls() == Nulls::Refused), found.first) {
+                (Some(row), _) => refused_null(spec, row.saturating_mul(spec.row_elements())),
+                (None, None) => needs_copy(array.device(), gathered).remedy_is(Remedy::PaddedOrCopyToHost),
+                (None, Some(_)) => needs_copy(array.device(), shifted).remedy_is(Remedy::PaddedOrCopyToHost),
+            };
+            self.lists.error(error)
+        }))
     }
 
     /// The lists from this item on, of which so many are null, as [`DeviceArray::dense_lists_on_device`] returns them.

@@ -3,7 +3,7 @@
 use crate::device::Device;
 use crate::error::{Error, Remedy};
 use crate::plan::{Action, needs_copy};
-use crate::spec::{ResultKind, Spec};
+use crate::spec::ResultKind;
 
 /// A step that no kernel does for columns of these types: the host alone does it.
 #[derive(Clone, Debug)]
@@ -16,15 +16,14 @@ pub(super) struct HostOnly {
 impl HostOnly {
     /// Returns the validity, of a column or a matrix, that no kernel makes: kernels read bitmaps alone.
     pub(super) fn of_validity(result: &ResultKind) -> Option<Self> {
-        let is_told = |spec: &Spec| (spec.has_bitmap() || spec.is_of_lists()) && !spec.has_codes();
         let (spec, remedy) = match result {
             ResultKind::ColumnValidity { spec, .. } => {
                 let remedy = if spec.has_bitmap() { Remedy::BitmapOnDevice } else { Remedy::NoBitmap };
-                (Some(spec).filter(|spec| !is_told(spec))?, Some(remedy))
+                (Some(spec).filter(|spec| !spec.is_told_by_bitmaps())?, Some(remedy))
             }
             ResultKind::Validity(matrix) => {
                 let mut columns = matrix.columns().iter().map(|(_, column)| column);
-                let refused = columns.find(|column| !is_told(column))?;
+                let refused = columns.find(|column| !column.is_told_by_bitmaps())?;
                 (refused, Some(Remedy::CopyToHostOrBitmaps))
             }
             ResultKind::Matrix(_) | ResultKind::Column { .. } => return None,

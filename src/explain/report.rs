@@ -60,6 +60,8 @@ pub struct ReportRow {
     pub(super) specs: Vec<Spec>,
     /// The step that no kernel does for any data of its types.
     pub(super) host_only: Option<HostOnly>,
+    /// Of a validity: the columns that it is of.
+    pub(super) validity_specs: Vec<Spec>,
     /// Bytes that would move, at most; 0 where a schema does not tell the number of rows. Not counted is the padding in a device's copy of an
     /// Arrow batch whose rows are joined first.
     pub bytes: usize,
@@ -138,6 +140,7 @@ impl ReportRow {
             arrow_bytes: None,
             specs: Vec::new(),
             host_only: None,
+            validity_specs: Vec::new(),
             bytes: 0,
             at_most: false,
             refused_if: Vec::new(),

@@ -4,6 +4,7 @@ use super::host_only::HostOnly;
 use super::matrix::{explain_planned_matrix, matrix_of_type, refused_matrix};
 use super::{Report, ReportRow};
 use crate::arrow::DeviceArray;
+use crate::column::{ColumnRef, check_lists_on_device};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -20,10 +21,43 @@ pub(crate) fn explain_spec(result: &ResultSpec, chunks: Option<&[DeviceArray]>, 
     let device = DeviceArray::device_of(chunks);
     if result.specs().any(|spec| reads_lists_on(spec, device)) {
         // The host reads the offsets of lists before it plans.
-        return explain_type(result, options).unread_on(device);
+        return match check_lists(result, chunks, device) {
+            Ok(()) => explain_type(result, options).unread_on(device).of_rows(DeviceArray::rows_of(chunks)),
+            Err(error) => refused(result, device, error),
+        };
     }
     with_planned_result(result, chunks, options, |planned| Ok(explain_result(result, device, &planned)))
         .unwrap_or_else(|error| refused(result, device, error))
+}
+
+/// Refuses lists of one length on a device as far as nothing is read for it.
+fn check_lists(result: &ResultSpec, chunks: &[DeviceArray], device: Device) -> Result<()> {
+    let check = |(position, spec): (Option<usize>, &Spec)| {
+        if !reads_lists_on(spec, device) {
+            return Ok(());
+        }
+        check_lists_on_device(spec, &chunks.iter().map(|chunk| ColumnRef::of(chunk, position)).collect::<Vec<_>>())
+    };
+    match &result.kind {
+        ResultKind::Column { position, spec, .. } | ResultKind::ColumnValidity { position, spec } => {
+            check((*position, spec))
+        }
+        ResultKind::Matrix(spec) | ResultKind::Validity(spec) => {
+            spec.columns().iter().try_for_each(|(position, column)| check((Some(*position), column)))
+        }
+    }
+}
+
+impl Report {
+    /// The report of so many rows, which was made of types alone.
+    fn of_rows(mut self, rows: usize) -> Self {
+        for row in self.rows.iter_mut().chain(&mut self.matrices) {
+            if let Some(first) = row.shape.first_mut() {
+                *first = first.or_else(|| i64::try_from(rows).ok());
+            }
+        }
+        self
+    }
 }
 
 /// Explains a result that was planned, called as its group if it has one.
@@ -56,8 +90,10 @@ fn explain_type(result: &ResultSpec, matrix: &MatrixOptions) -> Report {
             single(result, Device::CPU, |row| row.set_validity_possible(surely.or(decoded().next()), matrix.copy))
         }
     };
-    if host_only.is_some() {
-        report.rows.iter_mut().for_each(|row| row.host_only.clone_from(&host_only));
+    let is_validity = matches!(result.kind, ResultKind::Validity(_) | ResultKind::ColumnValidity { .. });
+    for row in report.rows.iter_mut().filter(|_| is_validity) {
+        row.host_only.clone_from(&host_only);
+        row.validity_specs = result.specs().cloned().collect();
     }
     report
 }

@@ -10,8 +10,8 @@ use crate::kernels::{has_kernel, is_gathered, is_read_on, reads_lists_on};
 use crate::plan::{Action, HostWait, needs_copy};
 use crate::ragged::{is_rows, plan_ragged_type};
 use crate::spec::{
-    ABOVE_1, APART, CHUNKS, CopyMode, DICTIONARIES, Element, JOINED, NULLS, NULLS_READ, Nulls, Options, PossibleStep,
-    Spec, Undecided, may_be_null,
+    ABOVE_1, APART, CHUNKS, CopyMode, DICTIONARIES, Element, JOINED, NULLS, NULLS_READ, Nulls, Options, PRIVATE,
+    PossibleStep, Spec, Undecided, may_be_null,
 };
 
 /// Explains the conversion of any data of this field on a device, as far as type and device decide it: of a stream that is not read.
@@ -110,8 +110,11 @@ impl ReportRow {
         if !(is_cuda(device) && self.specs.iter().all(has_kernel)) && self.take_one_chunk() {
             self.add_refused_if(CHUNKS);
         }
-        if self.specs.iter().any(|spec| reads_lists_on(spec, device)) {
-            self.refuse_lists_apart();
+        let of_lists = || self.specs.iter().chain(&self.validity_specs).filter(|spec| reads_lists_on(spec, device));
+        let has_lists = of_lists().next().is_some();
+        if has_lists {
+            let decoding: Vec<_> = of_lists().filter_map(Spec::decoding).collect();
+            self.refuse_lists_apart(&decoding);
         }
         let is_copy = !self.view && !self.at_most;
         self.error = self.has_no_kernel(device, is_copy);
@@ -121,7 +124,7 @@ impl ReportRow {
         }
         let any = |found: &dyn Fn(&Spec) -> bool| self.specs.iter().any(found);
         let waits = [
-            (any(&|spec| reads_lists_on(spec, device)), HostWait::Lists.to_string()),
+            (has_lists, HostWait::Lists.to_string()),
             (any(&|spec| spec.nulls() == Nulls::Refused && spec.field().is_nullable()), NULLS_READ.to_owned()),
             (!is_copy && any(&|spec| spec.element() == Element::Bool8), HostWait::Bools.to_string()),
             (is_copy && any(&Spec::is_checked_cast), HostWait::Casts.to_string()),
@@ -139,10 +142,11 @@ impl ReportRow {
     }
 
     /// Says that lists which do not follow each other are refused, and not decoded.
-    fn refuse_lists_apart(&mut self) {
-        let decoding: Vec<_> = self.specs.iter().filter_map(Spec::decoding).collect();
+    fn refuse_lists_apart(&mut self, decoding: &[String]) {
         let before = self.steps.len();
         self.steps.retain(|step| !decoding.contains(step));
+        // The others follow each other.
+        self.steps.iter_mut().filter(|step| step.starts_with(PRIVATE)).for_each(|step| PRIVATE.clone_into(step));
         self.add_refused_if(APART);
         if self.steps.is_empty() && before > 0 {
             (self.view, self.at_most) = (self.error.is_none(), false);

@@ -134,7 +134,8 @@ fn plan_column(spec: &Spec, columns: &[ColumnRef<'_>], copy: CopyMode) -> Result
 fn placement_of<'a>(spec: &Spec, leaf: impl FnOnce() -> Result<Leaf<'a>>, readiness: &Readiness) -> Result<Placement> {
     let device = readiness.device();
     match reads_lists_on(spec, device) {
-        true => Ok(Placement::Kernels(device)),
+        true if spec.is_told_by_bitmaps() => Ok(Placement::Kernels(device)),
+        true => Ok(Placement::Views(device)),
         false => Ok(validity_placement(spec, &leaf()?, readiness)),
     }
 }

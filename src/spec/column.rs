@@ -352,6 +352,14 @@ impl Spec {
         self.decoded.is_none() && *value::innermost(self.field.data_type()) != DataType::Null
     }
 
+    /// Returns whether bitmaps alone tell which elements are null, also of lists of one length whose items are not decoded.
+    #[must_use]
+    pub(crate) fn is_told_by_bitmaps(&self) -> bool {
+        let dense = self.of_dense_lists();
+        let spec = dense.as_ref().unwrap_or(self);
+        spec.has_bitmap() && !spec.has_codes()
+    }
+
     /// Returns the field that a tensor of this spec keeps: only if its elements are still what the field says. Filled
     /// codes are no codes of the dictionary any more, and days in seconds are numbers, as in any other unit.
     #[must_use]

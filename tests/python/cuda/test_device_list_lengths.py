@@ -183,9 +183,6 @@ def test_rows_whose_bits_share_a_byte_with_empty_lists() -> None:
     for mask in ([False] * 6, [True] + [False] * 5):
         data = pa.ListArray.from_arrays(offsets, items, mask=pa.array(mask))[3:]
         is_the_same(ad.to_tensor(on_device(data), length=2), ad.to_tensor(data, length=2))
-    data = pa.ListArray.from_arrays(offsets, items, mask=pa.array([False] * 4 + [True, False]))[3:]
-    with pytest.raises(ad.ConversionError, match="do not follow each other"):
-        ad.to_tensor(on_device(data), length=2, nulls=0)
     data = pa.ListArray.from_arrays(pa.array([0, 2, 4, 6], pa.int32()), items, mask=pa.array([False, True, False]))
     is_the_same(ad.to_tensor(on_device(data[1:]), length=2, nulls=9), ad.to_tensor(data[1:], length=2, nulls=9))
 
@@ -250,3 +247,93 @@ def test_explain_says_what_happens_and_asks_nothing_of_the_driver() -> None:
     (mask,) = ad.explain(column, validity=True, length=2)
     assert mask.error is None
     assert ad.validity(column, length=2).shape == (20, 2)
+
+
+def masked(struct_nulls: list[bool] | None = None) -> pa.StructArray:
+    """Four lists of two, of which the second is null and has items, in a struct."""
+    offsets, items = pa.array([0, 2, 4, 6, 8], pa.int32()), pa.array(range(8), pa.int32())
+    column = pa.ListArray.from_arrays(offsets, items, mask=pa.array([False, True, False, False]))
+    return pa.StructArray.from_arrays([column], ["emb"], mask=None if struct_nulls is None else pa.array(struct_nulls))
+
+
+@pytest.mark.parametrize("work", [ad.to_tensor, ad.to_tensors, ad.validity])
+def test_chunks_without_rows_have_nothing_to_read(work: Any) -> None:
+    """Their bitmap starts inside a byte, and they may be on another device."""
+    whole, keywords = masked(), {"length": 2} if work is ad.validity else {"length": 2, "nulls": 0}
+    for chunks in ([whole[3:3]], [whole[:3], whole[3:3]], [whole[1:1], whole[1:]], [whole[3:3], whole[1:1]]):
+        for ordinal in (0, 1):
+            arrays = [DeviceArray(chunk, ordinal=0 if len(chunk) else ordinal) for chunk in chunks]
+            made = work(ad.from_arrow(DeviceStream(arrays).give()), **keywords)
+            expected = work(pa.chunked_array(chunks), **keywords)
+            made, expected = (each if isinstance(each, dict) else {"": each} for each in (made, expected))
+            for name, tensor in expected.items():
+                assert made[name].shape == tensor.shape
+                if tensor.size:
+                    is_the_same(made[name], tensor)
+
+
+def test_explain_of_a_validity_tells_of_lists() -> None:
+    whole = masked()
+    for data, keywords in (
+        (whole.field(0), {"validity": True}),
+        (whole, {"validity": True}),
+        (whole, {"columns": {"x": ad.group(["emb"], nulls=0, validity="valid")}}),
+        (whole, {"columns": {"x": ad.group("emb", nulls=0, validity="valid")}}),
+    ):
+        for source in (
+            ad.from_arrow(DeviceArray(data).give()),
+            ad.from_arrow(pa.chunked_array([data])).to_device("cuda"),
+        ):
+            for row in ad.explain(source, length=2, **keywords):
+                assert (row.error, "lists do not follow each other" in row.refused_if) == (None, True), str(row)
+                assert any("offsets of lists" in wait for wait in row.waits)
+                assert not any("decoded" in step for step in row.steps)
+                assert isinstance(source, ad.ArrayStream) or row.shape == (4, 2)
+
+
+@pytest.mark.parametrize("name", ["null", "codes"])
+def test_a_validity_that_no_bitmap_tells_is_refused_as_explain_says(name: str) -> None:
+    items = pa.nulls(4) if name == "null" else pa.array(["a", "b", "a", "b"]).dictionary_encode()
+    column = pa.ListArray.from_arrays(pa.array([0, 2, 4], pa.int32()), items)
+    batch = pa.StructArray.from_arrays([column, pa.array([1, 2])], ["emb", "b"])
+    for data in (column, batch):
+        source = ad.from_arrow(DeviceArray(data).give())
+        (row,) = ad.explain(source, length=2, validity=True)
+        with pytest.raises(ad.ConversionError) as caught:
+            ad.validity(source, length=2)
+        assert (row.error, row.how) == (str(caught.value), "refused")
+        assert caught.value.column == ("emb" if data is batch else None)
+
+
+def test_errors_behind_a_gap_are_those_of_the_host() -> None:
+    for kind in KINDS:
+        for rows, keywords in (
+            ([[1, 2], None, [3, 4]], {}),
+            ([[1, 2], None, [3, 4, 5]], {"nulls": 0}),
+            ([[1, 2], None, [3, 4, 5]], {}),
+            ([None, [3, 4], [5]], {"nulls": 0}),
+        ):
+            data = pa.array(rows, TYPES[kind](pa.int32()))
+            for chunks in ([data], [data[:2], data[2:]]):
+                with pytest.raises(ad.ConversionError) as expected:
+                    ad.to_tensor(pa.chunked_array(chunks), length=2, **keywords)
+                with pytest.raises(ad.ConversionError) as caught:
+                    ad.to_tensor(on_device(*chunks), length=2, **keywords)
+                assert (type(caught.value), caught.value.row) == (type(expected.value), expected.value.row)
+                # A stream is read once, so the remedy may be another.
+                assert str(caught.value).split(";")[0] == str(expected.value).split(";")[0]
+
+
+def test_nulls_of_structs_over_null_lists_are_refused_as_explain_says() -> None:
+    source = ad.from_arrow(DeviceArray(masked([True, False, False, False])).give())
+    (row,) = ad.explain(source, length=2, nulls=0)
+    with pytest.raises(ad.UnsupportedTypeError, match="two bitmaps") as caught:
+        ad.to_tensors(source, length=2, nulls=0)
+    assert row.error == str(caught.value)
+
+
+def test_lists_whose_bits_would_have_to_move_are_refused_for_that() -> None:
+    offsets, items = pa.array([0, 0, 0, 0, 2, 4, 6], pa.int32()), pa.array(range(6), pa.int32())
+    data = pa.ListArray.from_arrays(offsets, items, mask=pa.array([False] * 4 + [True, False]))[3:]
+    with pytest.raises(ad.ConversionError, match="the bitmap of null lists moved"):
+        ad.to_tensor(on_device(data), length=2, nulls=0)
