@@ -69,6 +69,39 @@ class TestInterrupts:
         """)
         assert (result.stdout, result.stderr) == ("interrupted False\n[0, 1, 2, 3] None 0\n", "")
 
+    @pytest.mark.parametrize("prefetch", [1, 3])
+    def test_a_batch_that_comes_while_ctrl_c_waits_is_the_next_one(self, prefetch: int):
+        """Python looks for signals between two waits, and the batch ends the one in which the signal came."""
+        result = run(f"""
+            entered, leave = threading.Event(), threading.Event()
+            def generate():
+                yield from numbered(2, 1).to_batches()
+                entered.set()
+                assert leave.wait(60)
+                yield from numbered(5, 1).to_batches()[2:]
+            make = lambda: ad.Loader(lambda: generate(), batch_size=1, prefetch={prefetch})
+            def press():
+                assert entered.wait(60)
+                time.sleep(0.225)
+                os.kill(os.getpid(), signal.SIGINT)
+                leave.set()
+            for _ in range(5):
+                entered.clear(), leave.clear()
+                loader = make()
+                iterator = iter(loader)
+                got = [rows_of(next(iterator))[0] for _ in range(2)]
+                threading.Thread(target=press, daemon=True).start()
+                try:
+                    next(iterator)
+                except KeyboardInterrupt:
+                    state = loader.state_dict()
+                got += [rows_of(batch)[0] for batch in iterator]
+                other = make()
+                other.load_state_dict(state)
+                print(got, state["taken"], [rows_of(batch)[0] for batch in other])
+        """)
+        assert (result.stdout, result.stderr) == ("[0, 1, 2, 3, 4] [2] [2, 3, 4]\n" * 5, "")
+
     # Without a thread it is the source's code that is interrupted.
     @pytest.mark.parametrize("prefetch", [1, 4])
     def test_ctrl_c_that_nobody_catches_ends_the_process(self, prefetch: int):

@@ -1,6 +1,6 @@
 //! The class `LoaderIterator`: one epoch of a `Loader`.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use pyo3::exceptions::PyRuntimeError;
@@ -30,6 +30,8 @@ pub struct LoaderIterator {
     xp: Option<Py<PyAny>>,
     progress: Arc<Progress>,
     run: u64,
+    /// The batch that was ready when the handler of a signal raised an error: the next one to be handed out.
+    kept: Mutex<Option<Batch>>,
 }
 
 impl LoaderIterator {
@@ -50,7 +52,7 @@ impl LoaderIterator {
             }
             _ => None,
         };
-        Self { batches, names, xp, progress, run }
+        Self { batches, names, xp, progress, run, kept: Mutex::new(None) }
     }
 
     /// The next batch; `None` when there are no more. While it is waited for, the interpreter is free, and signals are seen.
@@ -61,13 +63,23 @@ impl LoaderIterator {
                  iter() of a Loader whose source is a callable or a table",
             ));
         }
+        if let Some(batch) = self.replace_kept(None) {
+            return Ok(Some(batch));
+        }
         let mut next = match self.batches.has_to_wait() {
             true => Next::NotYet,
             false => self.batches.next_within(Duration::ZERO)?,
         };
         loop {
             match next {
-                Next::Batch(batch) => return Ok(Some(batch)),
+                // A handler that ran once the batch is handed out would lose it to whoever resumes by the state.
+                Next::Batch(batch) => match py.check_signals() {
+                    Ok(()) => return Ok(Some(batch)),
+                    Err(error) => {
+                        drop(self.replace_kept(Some(batch)));
+                        return Err(error);
+                    }
+                },
                 Next::End => {
                     self.progress.ended(self.run);
                     return Ok(None);
@@ -78,6 +90,10 @@ impl LoaderIterator {
             py.check_signals()?;
             next = py.detach(|| self.batches.next_within(PATIENCE))?;
         }
+    }
+
+    fn replace_kept(&self, batch: Option<Batch>) -> Option<Batch> {
+        std::mem::replace(&mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner), batch)
     }
 
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
@@ -121,6 +137,7 @@ impl LoaderIterator {
 
     /// Ends the epoch: waits for the thread, and releases the source and the batches that were not handed out.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
+        drop(self.replace_kept(None));
         // The thread may wait for its source for any time.
         while !py.detach(|| self.batches.close_within(PATIENCE)) {
             py.check_signals()?;
