@@ -41,12 +41,12 @@ pub type Owner = Arc<dyn Send + Sync>;
 /// The alignment of every allocation, in bytes.
 pub(crate) const ALIGNMENT: usize = 64;
 
-/// The most bytes of anything, because no processor has user addresses of more bits.
+/// Nothing has as many bytes, because no processor has user addresses of more bits, and nothing starts at the first one.
 const ADDRESSABLE: u64 = 1 << 56;
 
 /// Returns whether memory of this many bytes can start at this address.
 pub(crate) fn is_addressable(start: usize, bytes: usize) -> bool {
-    u64::try_from(bytes).is_ok_and(|bytes| bytes <= ADDRESSABLE)
+    u64::try_from(bytes).is_ok_and(|bytes| bytes < ADDRESSABLE)
         && start.checked_add(bytes).is_some_and(|end| isize::try_from(end).is_ok())
 }
 
@@ -190,10 +190,18 @@ mod tests {
 
     #[test]
     fn memory_ends_inside_the_address_space() {
-        for (start, bytes) in [(0, 0), (0x1000, 1 << 56), (isize::MAX as usize, 0), (isize::MAX as usize - 8, 8)] {
+        for (start, bytes) in [(0, 0), (0x1000, (1 << 56) - 1), (isize::MAX as usize, 0), (isize::MAX as usize - 8, 8)]
+        {
             assert!(is_addressable(start, bytes), "{start} {bytes}");
         }
-        for (start, bytes) in [(0, (1 << 56) + 1), (usize::MAX, 0), (usize::MAX, 1), (isize::MAX as usize - 8, 9)] {
+        for (start, bytes) in [
+            (0, 1 << 56),
+            (0x1000, 1 << 56),
+            (0, (1 << 56) + 1),
+            (usize::MAX, 0),
+            (usize::MAX, 1),
+            (isize::MAX as usize - 8, 9),
+        ] {
             assert!(!is_addressable(start, bytes), "{start} {bytes}");
         }
     }
