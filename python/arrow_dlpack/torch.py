@@ -293,7 +293,8 @@ class LoaderDataset(IterableDataset[_BatchT_co]):  # type: ignore[misc, unused-i
         if self._epochs.is_in_workers:
             raise RuntimeError(
                 "worker processes make the batches, and this process does not know which of them the loop has got; "
-                "take the state of a torchdata.stateful_dataloader.StatefulDataLoader, or use num_workers=0"
+                "take the state of a torchdata.stateful_dataloader.StatefulDataLoader, or begin an iteration with "
+                "num_workers=0"
             )
         loader = self._of_process()
         if self._compare:
@@ -307,10 +308,16 @@ class LoaderDataset(IterableDataset[_BatchT_co]):  # type: ignore[misc, unused-i
         Raises what `Loader.load_state_dict` raises, and ValueError for the state of another worker, and for a source
         that can be read once, and was. Nothing has changed then.
         """
-        state, info = dict(state), _worker_info()
+        ranks, info = self._ranks_now(), _worker_info()
+        if not isinstance(state, Mapping):
+            # Loader says what a state is.
+            self._made(ranks, self._seed_of(ranks, self._seed_in({}))).load_state_dict(state)
+        state = dict(state)
         if "worker" in state:
             number = None if info is None else [info.id, info.num_workers]
-            if state["worker"] != number:
+            if not isinstance(state["worker"], (list, tuple)) or len(state["worker"]) != 2:
+                raise ValueError('the state is none of a worker: its "worker" must be [v, V] of worker v of V')
+            if list(state["worker"]) != number:
                 here = "no worker" if number is None else f"worker {number[0]} of {number[1]}"
                 raise ValueError(
                     f"the state is of worker {state['worker'][0]} of {state['worker'][1]}, and this process is {here}; "
@@ -322,7 +329,7 @@ class LoaderDataset(IterableDataset[_BatchT_co]):  # type: ignore[misc, unused-i
         else:
             position, has_ended = state, False
         # Refuses a wrong state before anything changes.
-        ranks, seed = self._ranks_now(), self._seed_in(position)
+        seed = self._seed_in(position)
         if info is not None:
             worker = self._made_for(_number(info), seed)
             worker.loader.load_state_dict(position)

@@ -214,6 +214,18 @@ class TestDataSets:
         with pytest.raises(ValueError, match="none of a worker"):
             dataset.load_state_dict(state)
 
+    @pytest.mark.parametrize("state", [None, 5, [], {"worker": 5}, {"worker": []}, {"worker": [0, 2]}, {}])
+    def test_that_are_no_states_are_errors_of_a_loader(self, torch, state: Any):
+        from arrow_dlpack.torch import LoaderDataset
+
+        dataset = LoaderDataset(TABLE, batch_size=10)
+        with pytest.raises((TypeError, ValueError), match="the state") as caught:
+            dataset.load_state_dict(state)
+        if not isinstance(state, dict):
+            with pytest.raises(TypeError) as expected:
+                ad.Loader(TABLE, batch_size=10).load_state_dict(state)
+            assert str(caught.value) == str(expected.value)
+
     def test_may_be_asked_by_another_thread(self, torch):
         from arrow_dlpack.torch import LoaderDataset
 
