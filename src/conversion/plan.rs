@@ -42,7 +42,7 @@ enum PlanState {
 impl Conversion {
     /// Plans the conversion of an array, a batch, or the chunks of a column or a table: decides every step, and runs none but the
     /// decoding of run-end encoded and dictionary columns. Reads no values but offsets: those of host memory, and on a
-    /// device those of lists with a length, for which the host waits.
+    /// device those of lists with a length, with their bitmaps, for which the host waits.
     ///
     /// # Errors
     /// As [`Conversion::check`]; when a copy is needed and not allowed, or nothing makes it on the device of the data. What only values
