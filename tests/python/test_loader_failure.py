@@ -38,14 +38,6 @@ def failing(at: int, error: Exception | None = None, chunk: int = 5) -> pa.Recor
 
 
 class TestErrors:
-    def test_stop_iteration_of_a_callable_does_not_end_what_iterates(self):
-        """`itertools.chain` and `for` take it for the end of the loader's batches."""
-        left: Iterator[Any] = iter([])
-        loader = ad.Loader(lambda: next(left), batch_size=4)
-        with pytest.raises(RuntimeError, match="StopIteration") as caught:
-            iter(loader)
-        assert isinstance(caught.value.__cause__, StopIteration)
-
     @PREFETCH
     @pytest.mark.parametrize("at", [0, 5, 19, 20, 23])
     def test_of_the_source_come_after_the_good_batches(self, at: int, prefetch: int):
