@@ -309,10 +309,11 @@ class LoaderDataset(IterableDataset[_BatchT_co]):  # type: ignore[misc, unused-i
         that can be read once, and was. Nothing has changed then.
         """
         ranks, info = self._ranks_now(), _worker_info()
-        if not isinstance(state, Mapping):
+        given: Any = state
+        if not isinstance(given, Mapping):
             # Loader says what a state is.
-            self._made(ranks, self._seed_of(ranks, self._seed_in({}))).load_state_dict(state)
-        state = dict(state)
+            self._made(ranks, self._seed_of(ranks, self._seed_in({}))).load_state_dict(given)
+        state = dict(given)
         if "worker" in state:
             number = None if info is None else [info.id, info.num_workers]
             if not isinstance(state["worker"], (list, tuple)) or len(state["worker"]) != 2:
