@@ -41,12 +41,14 @@ pub type Owner = Arc<dyn Send + Sync>;
 /// The alignment of every allocation, in bytes.
 pub(crate) const ALIGNMENT: usize = 64;
 
-/// Nothing has as many bytes, because no processor has user addresses of more bits, and nothing starts at the first one.
+/// The most bytes of anything, because no processor has user addresses of more bits.
 const ADDRESSABLE: u64 = 1 << 56;
 
 /// Returns whether memory of this many bytes can start at this address.
 pub(crate) fn is_addressable(start: usize, bytes: usize) -> bool {
-    u64::try_from(bytes).is_ok_and(|bytes| bytes < ADDRESSABLE)
+    // What does not start at the first address has not all of them.
+    let most = ADDRESSABLE - u64::from(start > 0);
+    u64::try_from(bytes).is_ok_and(|bytes| bytes <= most)
         && start.checked_add(bytes).is_some_and(|end| isize::try_from(end).is_ok())
 }
 
@@ -194,14 +196,9 @@ mod tests {
         {
             assert!(is_addressable(start, bytes), "{start} {bytes}");
         }
-        for (start, bytes) in [
-            (0, 1 << 56),
-            (0x1000, 1 << 56),
-            (0, (1 << 56) + 1),
-            (usize::MAX, 0),
-            (usize::MAX, 1),
-            (isize::MAX as usize - 8, 9),
-        ] {
+        for (start, bytes) in
+            [(0x1000, 1 << 56), (0, (1 << 56) + 1), (usize::MAX, 0), (usize::MAX, 1), (isize::MAX as usize - 8, 9)]
+        {
             assert!(!is_addressable(start, bytes), "{start} {bytes}");
         }
     }
