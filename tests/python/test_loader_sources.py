@@ -1,7 +1,7 @@
 """The items of `sources=`: which are shards, what an error calls them, and how often their rows are counted."""
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import arrow_dlpack as ad
@@ -35,14 +35,6 @@ class Counted:
 
 
 class TestItems:
-    def test_stop_iteration_of_a_callable_does_not_end_what_iterates(self):
-        """`itertools.chain` and `for` take it for the end of the loader's batches."""
-        left: Iterator[Any] = iter([])
-        loader = ad.Loader(lambda: next(left), batch_size=4)
-        with pytest.raises(RuntimeError, match="StopIteration") as caught:
-            iter(loader)
-        assert isinstance(caught.value.__cause__, StopIteration)
-
     def test_whose_rows_are_not_known(self):
         sources = [(opener, None) for opener, _ in SHARDS]
         loader = ad.Loader(sources=sources, batch_size=8)

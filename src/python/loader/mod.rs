@@ -31,7 +31,6 @@ use sources::{FirstShard, Sources};
 
 use super::categories::CategoryKeywords;
 use super::counts::{self, word};
-use super::errors::of_next;
 use super::exchange::{Access, Arrays, memory, namespace};
 use super::options::{ElementKeywords, Legacy};
 use super::selection::Columns;
@@ -118,7 +117,61 @@ impl Loader {
 
     /// Begins an epoch, or goes on with the one of a state that was loaded.
     fn __iter__(&self, py: Python<'_>) -> PyResult<LoaderIterator> {
-        self.begin(py).map_err(|error| of_next(py, error))
+        if super::attach::has_begun() {
+            return Err(too_late());
+        }
+        self.refuse_torch_worker(py)?;
+        let next = self.progress.next();
+        let mut load = self.load.clone();
+        let Order { buffer, bytes, permutes_shards } = self.order;
+        load.shuffle = buffer.zip(next.seed).map(|(buffer, seed)| Shuffle { bytes, ..Shuffle::new(buffer, seed) });
+        load.shuffle_shards = next.seed.filter(|_| permutes_shards);
+        let counted = self.sources.counted(py)?;
+        let first = self.sources.shards(&counted, &FirstShard::none()).first(&load, &next.place)?;
+        let projection = Projection::of(&self.conversion);
+        let opened = self.sources.open(py, first, &projection, &|unread| {
+            self.terms_of(counted.clone(), unread.field, next.resumed.as_ref())?;
+            Ok(Batches::check(unread.field, &self.conversion.clone().index(unread.index), &load)?)
+        })?;
+        let shards = self.sources.shards(&counted, &FirstShard::of(&opened, &projection, &self.conversion)?);
+        let conversion = self.conversion.clone().index(opened.index);
+        let mut terms = self.terms_of(counted, opened.whole(), next.resumed.as_ref())?;
+        // Of a source that tells its rows, these were compared.
+        let had = next.resumed.as_ref().and_then(|resumed| resumed.source.rows).filter(|_| terms.source.rows.is_none());
+        let tell = opened.teller();
+        let conversion_hash = Batches::conversion_hash(opened.stream.field(), &conversion)?;
+        let dictionaries = next.hashes.dictionaries_of(conversion_hash);
+        let mut hashes = Hashes { conversion: Some(conversion_hash), digests: BTreeMap::new(), dictionaries };
+        if next.place.taken().iter().any(|taken| *taken > 0) {
+            let compared = next.hashes.comparable(conversion_hash, self.verifies_all);
+            hashes.digests = compared.map_err(|error| tell(py, error.into()))?;
+        }
+        let known = KnownState {
+            batch_size: next.batch_size,
+            rows: terms.source.rows,
+            had,
+            digests: hashes.digests.clone(),
+            dictionaries,
+            all: self.verifies_all,
+        };
+        let memory = memory::source(self.allocator.as_ref().map(|allocator| allocator.bind(py)))?;
+        let batches = py.detach(|| {
+            let _memory = memory.map(allocate_from);
+            Batches::resume(&shards, (first, opened.stream), &conversion, &load, &next.place, &known)
+        });
+        let batches = batches.map_err(|error| tell(py, error.into()))?;
+        let batches = Arc::new(batches);
+        exit::remember(&batches);
+        if super::attach::has_begun() {
+            // Perhaps too late to be found among those that are closed.
+            py.detach(|| batches.close());
+            return Err(too_late());
+        }
+        // For the states of an epoch that goes on with one, if the source does not tell it itself.
+        terms.source.rows = terms.source.rows.or(had);
+        let run = self.progress.begin(next, terms.source, hashes, batches.log().clone());
+        let xp = self.xp.as_ref().map(|xp| xp.clone_ref(py));
+        Ok(LoaderIterator::new(py, batches, &self.conversion.selection, xp, self.progress.clone(), run))
     }
 
     /// The number of batches of an epoch, where the source tells its rows.
@@ -297,64 +350,6 @@ fn checked_lanes(
 }
 
 impl Loader {
-    fn begin(&self, py: Python<'_>) -> PyResult<LoaderIterator> {
-        if super::attach::has_begun() {
-            return Err(too_late());
-        }
-        self.refuse_torch_worker(py)?;
-        let next = self.progress.next();
-        let mut load = self.load.clone();
-        let Order { buffer, bytes, permutes_shards } = self.order;
-        load.shuffle = buffer.zip(next.seed).map(|(buffer, seed)| Shuffle { bytes, ..Shuffle::new(buffer, seed) });
-        load.shuffle_shards = next.seed.filter(|_| permutes_shards);
-        let counted = self.sources.counted(py)?;
-        let first = self.sources.shards(&counted, &FirstShard::none()).first(&load, &next.place)?;
-        let projection = Projection::of(&self.conversion);
-        let opened = self.sources.open(py, first, &projection, &|unread| {
-            self.terms_of(counted.clone(), unread.field, next.resumed.as_ref())?;
-            Ok(Batches::check(unread.field, &self.conversion.clone().index(unread.index), &load)?)
-        })?;
-        let shards = self.sources.shards(&counted, &FirstShard::of(&opened, &projection, &self.conversion)?);
-        let conversion = self.conversion.clone().index(opened.index);
-        let mut terms = self.terms_of(counted, opened.whole(), next.resumed.as_ref())?;
-        // Of a source that tells its rows, these were compared.
-        let had = next.resumed.as_ref().and_then(|resumed| resumed.source.rows).filter(|_| terms.source.rows.is_none());
-        let tell = opened.teller();
-        let conversion_hash = Batches::conversion_hash(opened.stream.field(), &conversion)?;
-        let dictionaries = next.hashes.dictionaries_of(conversion_hash);
-        let mut hashes = Hashes { conversion: Some(conversion_hash), digests: BTreeMap::new(), dictionaries };
-        if next.place.taken().iter().any(|taken| *taken > 0) {
-            let compared = next.hashes.comparable(conversion_hash, self.verifies_all);
-            hashes.digests = compared.map_err(|error| tell(py, error.into()))?;
-        }
-        let known = KnownState {
-            batch_size: next.batch_size,
-            rows: terms.source.rows,
-            had,
-            digests: hashes.digests.clone(),
-            dictionaries,
-            all: self.verifies_all,
-        };
-        let memory = memory::source(self.allocator.as_ref().map(|allocator| allocator.bind(py)))?;
-        let batches = py.detach(|| {
-            let _memory = memory.map(allocate_from);
-            Batches::resume(&shards, (first, opened.stream), &conversion, &load, &next.place, &known)
-        });
-        let batches = batches.map_err(|error| tell(py, error.into()))?;
-        let batches = Arc::new(batches);
-        exit::remember(&batches);
-        if super::attach::has_begun() {
-            // Perhaps too late to be found among those that are closed.
-            py.detach(|| batches.close());
-            return Err(too_late());
-        }
-        // For the states of an epoch that goes on with one, if the source does not tell it itself.
-        terms.source.rows = terms.source.rows.or(had);
-        let run = self.progress.begin(next, terms.source, hashes, batches.log().clone());
-        let xp = self.xp.as_ref().map(|xp| xp.clone_ref(py));
-        Ok(LoaderIterator::new(py, batches, &self.conversion.selection, xp, self.progress.clone(), run))
-    }
-
     /// Refuses to iterate in a worker process of torch's `DataLoader`, unless the loader is that worker's: each worker has a copy of
     /// the loader, and would read every batch.
     fn refuse_torch_worker(&self, py: Python<'_>) -> PyResult<()> {
