@@ -308,12 +308,12 @@ class LoaderDataset(IterableDataset[_BatchT_co]):  # type: ignore[misc, unused-i
         Raises what `Loader.load_state_dict` raises, and ValueError for the state of another worker, and for a source
         that can be read once, and was. Nothing has changed then.
         """
-        ranks, info = self._ranks_now(), _worker_info()
         given: Any = state
         if not isinstance(given, Mapping):
             # Loader says what a state is.
+            ranks = self._ranks_now()
             self._made(ranks, self._seed_of(ranks, self._seed_in({}))).load_state_dict(given)
-        state = dict(given)
+        state, info = dict(given), _worker_info()
         if "worker" in state:
             number = None if info is None else [info.id, info.num_workers]
             if not isinstance(state["worker"], (list, tuple)) or len(state["worker"]) != 2:
@@ -330,7 +330,7 @@ class LoaderDataset(IterableDataset[_BatchT_co]):  # type: ignore[misc, unused-i
         else:
             position, has_ended = state, False
         # Refuses a wrong state before anything changes.
-        seed = self._seed_in(position)
+        ranks, seed = self._ranks_now(), self._seed_in(position)
         if info is not None:
             worker = self._made_for(_number(info), seed)
             worker.loader.load_state_dict(position)

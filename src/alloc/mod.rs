@@ -46,7 +46,7 @@ const ADDRESSABLE: u64 = 1 << 56;
 
 /// Returns whether memory of this many bytes can start at this address.
 pub(crate) fn is_addressable(start: usize, bytes: usize) -> bool {
-    // What does not start at the first address has not all of them.
+    // Memory that starts behind address 0 has at least one byte less.
     let most = ADDRESSABLE - u64::from(start > 0);
     u64::try_from(bytes).is_ok_and(|bytes| bytes <= most)
         && start.checked_add(bytes).is_some_and(|end| isize::try_from(end).is_ok())

@@ -29,8 +29,8 @@ pub(crate) struct SharedReads<'a> {
 }
 
 impl SharedReads<'_> {
-    /// Returns what a result of these columns shares with others: not what the host has found out, if some are lists of one length, of
-    /// which it finds out where their items are first.
+    /// Returns the same for a result of these columns. A result with lists of one length reads its bitmaps by itself: where those of the
+    /// items are is known only once the offsets are read.
     pub(crate) fn of<'b>(self, columns: impl IntoIterator<Item = &'b Spec>) -> Self {
         Self { facts: self.facts.filter(|_| !columns.into_iter().any(Spec::is_of_lists)), ..self }
     }

@@ -1,7 +1,8 @@
 //! The table of remedies: what to do about an error, in the words of each language.
 
+mod named;
+
 use std::fmt;
-use std::mem::{Discriminant, discriminant};
 
 use super::conversions::from;
 use super::language::Language;
@@ -423,39 +424,6 @@ impl Remedy {
     /// This, or another remedy.
     pub(crate) fn or(self, other: impl Into<Self>) -> Self {
         Self::Or(Box::new(self), Box::new(other.into()))
-    }
-
-    /// Returns what is equal for remedies that columns share: one column stands for the others in an example.
-    pub(super) fn kind(&self) -> (Discriminant<Self>, Option<&Self>) {
-        let has_example = matches!(
-            self,
-            Self::GroupOrLength { .. }
-                | Self::GroupOrCategories { .. }
-                | Self::GroupOrFixedItems { .. }
-                | Self::ArrowOrFieldsOfLists { .. }
-                | Self::FieldAsRows { .. }
-                | Self::ColumnAsTensor { .. }
-                | Self::FloatOrFillByColumn { .. }
-        );
-        (discriminant(self), (!has_example).then_some(self))
-    }
-
-    /// Returns the remedy of this column where results have names: lists and strings are groups there.
-    pub(super) fn of_group(self, column: &str) -> Self {
-        let column = format!("{column:?}");
-        match self {
-            Self::RaggedOrLength => Self::GroupOrLength { column },
-            Self::RaggedOrCategories => Self::GroupOrCategories { column },
-            Self::RaggedOrFixedItems => Self::GroupOrFixedItems { column },
-            Self::FieldsOfLists => Self::ArrowOrFieldsOfLists { column },
-            Self::FloatOrFill => Self::FloatOrFillByColumn { column },
-            Self::RowsOfOneLength => Self::ColumnAsTensor { column },
-            // Both are in quotation marks.
-            Self::RaggedColumn { column: field } => Self::FieldAsRows {
-                path: [column.strip_suffix('"').unwrap_or(&column), field.get(1..).unwrap_or_default()].join("."),
-            },
-            other => other,
-        }
     }
 
     /// The text for a caller of this language.

@@ -145,7 +145,7 @@ impl ReportRow {
     fn refuse_lists_apart(&mut self, decoding: &[String]) {
         let before = self.steps.len();
         self.steps.retain(|step| !decoding.contains(step));
-        // The others follow each other.
+        // Lists that are not refused follow each other, which is the condition of this step.
         self.steps.iter_mut().filter(|step| step.starts_with(PRIVATE)).for_each(|step| PRIVATE.clone_into(step));
         self.add_refused_if(APART);
         if self.steps.is_empty() && before > 0 {

@@ -72,7 +72,7 @@ impl LoaderIterator {
         };
         loop {
             match next {
-                // A handler that ran once the batch is handed out would lose it to whoever resumes by the state.
+                // If a handler raised after the return, the caller would not get the batch, and the state would count it.
                 Next::Batch(batch) => match py.check_signals() {
                     Ok(()) => return Ok(Some(batch)),
                     Err(error) => {

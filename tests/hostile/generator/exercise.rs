@@ -122,7 +122,7 @@ pub(crate) fn converse(own: (&Node, &[Wrong]), requested: (&Node, &[Wrong])) -> 
     // SAFETY: a struct that is right, but for what the reader has to find.
     let field = unsafe { read_field(&requested.schema) };
     match import(&mut own, Place::CPU).and_then(|array| Ok((array, field?))) {
-        // Few rows of such a type would take all the memory that there is, as is asked for.
+        // A few rows of such a type take all the memory that there is, and the request is for that.
         Ok((array, field)) if (array.len() as u64).saturating_mul(row_bytes(field.data_type())) > MOST_REQUESTED => {}
         Ok((array, field)) => {
             let mut errors = Errors(&mut outcome.errors);
