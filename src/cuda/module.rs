@@ -79,6 +79,7 @@ kernels! {
     KeepMisfits = "keep_misfits",
     MeasureRows = "measure_rows",
     PlaceRows = "place_rows",
+    ShiftOffsets = "shift_offsets",
     SpreadRows = "spread_rows",
     CopyStrided = "copy_strided",
     Transpose4 = "transpose_4",

@@ -339,7 +339,7 @@ fn of_items(levels: &[BitmapLevel], per_item: usize) -> Vec<BitmapLevel> {
 }
 
 /// Returns our memory, which launched kernels write.
-fn made(current: &Current, buffer: DeviceBuffer, stream: Stream) -> Result<Written> {
+pub(super) fn made(current: &Current, buffer: DeviceBuffer, stream: Stream) -> Result<Written> {
     let readiness = written(device_of(current), current, stream, Wait::KernelWritten)?;
     let data = std::ptr::without_provenance_mut(host_address(buffer.start())?);
     Ok(Written { data, owner: Arc::new(OwnBuffer::new(buffer, readiness.clone())), readiness, check: None })

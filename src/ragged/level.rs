@@ -13,7 +13,7 @@ use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::plan::{Action, Plan};
-use crate::spec::{CopyMode, NullPolicy, Options, Spec};
+use crate::spec::{CopyMode, NullPolicy, Options, PossibleStep, Spec};
 use crate::tensor::Tensor;
 
 /// Converts elements of rows, for what it finds.
@@ -30,7 +30,12 @@ pub(super) trait RaggedRows: Send + Sync {
     /// The plan of the offsets: one more than rows, or for list views as many.
     fn offsets_part(&self) -> Part;
 
-    /// The offsets, by their plan.
+    /// Reads of a device's memory what the plan of the offsets depends on, and returns that plan; `None` where it was known.
+    fn read_offsets(&self) -> Result<Option<Part>> {
+        Ok(None)
+    }
+
+    /// The offsets, by their plan; on a device, once [`RaggedRows::read_offsets`] has read what it depends on.
     fn offsets(&self, plan: &Plan) -> Result<Tensor>;
 
     /// The plan of the lengths of list views.
@@ -79,6 +84,8 @@ pub(super) trait RaggedRows: Send + Sync {
 pub(super) struct UnreadRows {
     pub(super) device: Device,
     pub(super) is_empty: bool,
+    /// How many chunks have rows.
+    pub(super) chunks: usize,
     /// What the host waits for to make the offsets.
     pub(super) waits: Vec<&'static str>,
 }
@@ -382,6 +389,12 @@ pub(super) fn ints_part(
     Part::new(name, field, (dtype, count), actions, options.copy)
 }
 
+/// What offsets need that may be those of a slice.
+pub(super) fn rebased_if_slice() -> PossibleStep {
+    let text = format!("{}, if it is one", Action::RebaseOffsets);
+    PossibleStep { text, only_if: Some("they are those of a slice") }
+}
+
 /// The plan of a bool for each row. Arrow has bits, so that this copy is always allowed.
 pub(super) fn validity_part(field: &FieldRef, rows: usize) -> Part {
     Part::new("validity", field, (DType::Bool, rows), [Action::UnpackValidity], CopyMode::IfNeeded)
@@ -392,7 +405,7 @@ pub(crate) fn has_lengths(field: &Field) -> bool {
     matches!(field.data_type(), DataType::ListView(_) | DataType::LargeListView(_))
 }
 
-fn ints_dtype(field: &FieldRef) -> DType {
+pub(super) fn ints_dtype(field: &FieldRef) -> DType {
     match field.data_type() {
         DataType::List(_) | DataType::ListView(_) | DataType::Utf8 | DataType::Binary => DType::Int32,
         _ => DType::Int64,

@@ -277,6 +277,10 @@ impl<'a> PlannedLevel<'a> {
     }
 
     fn run(&mut self) -> Result<Ragged> {
+        if let Some(offsets) = self.rows.read_offsets()? {
+            self.offsets = offsets.checked();
+            self.offsets.error.clone().map_or(Ok(()), Err)?;
+        }
         let rows = &self.rows;
         let validity = self.validity.as_ref().map(|part| part.make(|_| rows.validity())).transpose()?;
         let offsets = self.offsets.make(|plan| rows.offsets(plan))?;

@@ -1,12 +1,11 @@
 //! Reports what would be done to each part of ragged rows: of data at hand, or of any data of a type.
 
 use arrow_schema::{DataType, Field, FieldRef};
-use smallvec::SmallVec;
 
 use super::device_offsets::ENDS_READ;
 use super::device_padded::CODES_READ;
 use super::elements::{item_field, leaf_spec};
-use super::level::{UnreadRows, has_lengths};
+use super::level::{UnreadRows, has_lengths, rebased_if_slice};
 use super::padded::plan_padded_type;
 use super::part::Part;
 use super::planned::PlannedRagged;
@@ -15,10 +14,10 @@ use crate::cuda::is_cuda;
 use crate::device::Device;
 use crate::error::Result;
 use crate::kernels::has_kernel;
-use crate::plan::{Action, needs_copy};
+use crate::plan::{Action, DICTIONARIES_READ, needs_copy};
 use crate::spec::{
-    CHUNKS, CopyMode, DICTIONARIES, NULLS, NULLS_READ, NullPolicy, Nulls, Options, PRIVATE, Pad, PossibleStep, Spec,
-    Undecided, VariableShape, may_be_null, unless_one_chunk,
+    CopyMode, DICTIONARIES, NULLS, NULLS_READ, NullPolicy, Nulls, Options, PRIVATE, Pad, PossibleStep, Spec, Undecided,
+    VariableShape, may_be_null, unless_one_chunk,
 };
 
 /// Whether a type has a ragged form.
@@ -54,36 +53,14 @@ pub(crate) fn parts_of(planned: &PlannedRagged) -> Result<Vec<Part>> {
 /// others the type.
 fn parts_on_device(planned: &PlannedRagged, level: &UnreadRows) -> Result<Vec<Part>> {
     let (field, options, known) = (planned.field(), &planned.options(), planned.parts());
-    let device = level.device;
-    let leaf = leaf_spec(field, options)?;
-    let by_kernel = is_cuda(device) && has_kernel(&leaf);
-    let mut plans = plan_schema(field, options, false)?;
+    let mut plans = plan_schema_on(field, level.device, options, level.chunks > 1)?;
     // Of no rows, this may be an array that stands for a stream, whose rows may be null.
     plans
         .retain(|part| part.name != "validity" || level.is_empty || known.iter().any(|known| known.name == "validity"));
-    let names: Vec<_> = plans.iter().map(|part| part.name.clone()).collect();
     for part in &mut plans {
         if let Some(known) = known.iter().find(|known| known.name == part.name) {
             *part = known.clone();
             part.waits.extend(level.waits.iter().filter(|_| part.name == "offsets"));
-            continue;
-        }
-        let has_lengths = |path: &str| names.iter().any(|name| name.strip_suffix("lengths") == Some(path));
-        if part.name.strip_suffix("offsets").is_some_and(|path| !has_lengths(path)) {
-            // Others than the offsets of a slice start at 0, and those of a slice are refused.
-            part.undecided = None;
-            part.waits.push(ENDS_READ);
-        }
-        let certain = part.undecided.as_ref().filter(|undecided| !undecided.at_most);
-        let steps = certain.map(|undecided| undecided.steps.join(", ")).unwrap_or_default();
-        let are_values = part.name.ends_with("values");
-        let is_converted = if are_values { by_kernel } else { is_cuda(device) && part.name.ends_with("validity") };
-        if are_values {
-            part.waits.extend(waits_of_values(&leaf, is_converted && certain.is_some()));
-        }
-        if !steps.is_empty() && !is_converted {
-            let error = needs_copy(device, &steps);
-            part.error = part.error.take().or(Some(error.in_column(field.name())));
         }
     }
     Ok(plans)
@@ -91,13 +68,14 @@ fn parts_on_device(planned: &PlannedRagged, level: &UnreadRows) -> Result<Vec<Pa
 
 /// What the host may wait for to make the values of rows on a device, of which no array tells more than the type; `is_made`: kernels
 /// surely make them.
-fn waits_of_values(leaf: &Spec, is_made: bool) -> impl Iterator<Item = &'static str> {
+fn waits_of_values(leaf: &Spec, is_made: bool, are_compared: bool) -> impl Iterator<Item = &'static str> {
     let is_refused = leaf.nulls() == Nulls::Refused;
     let may_look_up = leaf.has_codes() && matches!(leaf.nulls(), Nulls::Filled(_));
     let waits = [
         (is_refused && may_be_null(leaf.field())).then_some(NULLS_READ),
         (is_made && leaf.is_checked_cast()).then_some("whether every value fits is read"),
         (is_made && leaf.decoded().is_some() || may_look_up).then_some(CODES_READ),
+        are_compared.then_some(DICTIONARIES_READ),
     ];
     waits.into_iter().flatten()
 }
@@ -107,36 +85,11 @@ fn waits_of_values(leaf: &Spec, is_made: bool) -> impl Iterator<Item = &'static 
 /// # Errors
 /// As [`plan_schema`].
 pub(crate) fn plan_ragged_type(field: &FieldRef, device: Device, options: &Options) -> Result<Vec<Part>> {
-    if device.is_cpu() { plan_schema(field, options, true) } else { plan_stream_on(field, device, options) }
-}
-
-/// What would be done to the parts of each array of a stream on a device, none of which is read.
-///
-/// # Errors
-/// As [`plan_parts`].
-fn plan_stream_on(field: &FieldRef, device: Device, options: &Options) -> Result<Vec<Part>> {
-    let mut parts = plan_parts(field, &[empty_on(field.clone(), device)?], options)?;
-    let names: Vec<_> = parts.iter().map(|part| part.name.clone()).collect();
-    let levels = levels(field)?;
-    for part in &mut parts {
-        if let Some(rows) = part.shape.first_mut() {
-            *rows = None;
-        }
-        let Some(path) = part.name.strip_suffix("offsets").filter(|_| part.error.is_none()) else { continue };
-        // Nothing there joins them, and kept nulls alone leave them as they are.
-        let depth = path.matches("values.").count();
-        let nulls = options.nulls != NullPolicy::Keep && levels.get(depth).is_some_and(|level| level.is_nullable());
-        let conditions = [path.is_empty().then_some(CHUNKS), nulls.then_some(NULLS)];
-        let refused_if = conditions.into_iter().flatten().map(str::to_owned).collect();
-        // Of no rows they were one offset that is made, and of others they are views.
-        (part.plan.steps, part.plan.bytes) = (SmallVec::new(), 0);
-        part.undecided = Some(Undecided { refused_if, ..Undecided::default() });
-        let has_lengths = names.iter().any(|name| name.strip_suffix("lengths") == Some(path));
-        if !has_lengths && !part.waits.contains(&ENDS_READ) {
-            part.waits.push(ENDS_READ);
-        }
+    if !device.is_cpu() {
+        // Refuses the types of which nothing there makes views.
+        plan_parts(field, &[empty_on(field.clone(), device)?], options)?;
     }
-    Ok(parts)
+    plan_schema_on(field, device, options, true)
 }
 
 /// What may have to happen to the parts of any data of this field, which may be `in_chunks`.
@@ -144,6 +97,11 @@ fn plan_stream_on(field: &FieldRef, device: Device, options: &Options) -> Result
 /// # Errors
 /// When the type has no ragged form under these options.
 pub(crate) fn plan_schema(field: &FieldRef, options: &Options, in_chunks: bool) -> Result<Vec<Part>> {
+    plan_schema_on(field, Device::CPU, options, in_chunks)
+}
+
+/// As [`plan_schema`], of data on this device.
+fn plan_schema_on(field: &FieldRef, device: Device, options: &Options, in_chunks: bool) -> Result<Vec<Part>> {
     let spec = leaf_spec(field, options)?;
     let mut plans = plan_parts(field, &[], options)?;
     let levels = levels(field)?;
@@ -153,26 +111,57 @@ pub(crate) fn plan_schema(field: &FieldRef, options: &Options, in_chunks: bool) 
         }
         let depth = plan.name.matches("values.").count();
         let Some(level) = levels.get(depth) else { continue };
-        let part = plan.name.rsplit('.').next().unwrap_or_default();
-        let steps = possible_steps(part, level, &spec, options, in_chunks);
-        let mut undecided = Undecided::new(&steps, plan.copy).unwrap_or_else(|error| {
-            plan.error = Some(error.in_column(field.name()));
-            Undecided::default()
-        });
-        let refused_if = &mut undecided.refused_if;
-        let nulls = match part {
-            "offsets" => level.is_nullable(),
-            "values" => may_be_null(spec.field()),
-            _ => false,
-        };
-        let is_runs = matches!(spec.field().data_type(), DataType::RunEndEncoded(_, _));
-        let is_values = part == "values" && in_chunks;
-        refused_if.extend((nulls && options.nulls == NullPolicy::Error).then(|| NULLS.to_owned()));
-        refused_if.extend((is_values && spec.has_codes()).then(|| DICTIONARIES.to_owned()));
-        refused_if.extend((is_values && is_runs && spec.is_cast()).then(|| "null rows span runs".to_owned()));
-        plan.undecided = Some(undecided);
+        plan_possible(plan, (level, &spec), device, options, in_chunks);
+        plan.error = plan.error.take().map(|error| error.in_column(field.name()));
     }
     Ok(plans)
+}
+
+/// Sets what may have to happen to a part of rows of this level, whose innermost elements have this spec.
+fn plan_possible(
+    plan: &mut Part,
+    (level, spec): (&FieldRef, &Spec),
+    device: Device,
+    options: &Options,
+    in_chunks: bool,
+) {
+    let part = plan.name.rsplit('.').next().unwrap_or_default().to_owned();
+    let (is_values, is_on_host) = (part == "values", device.is_cpu());
+    let is_made = is_on_host || (is_cuda(device) && (!is_values || has_kernel(spec)));
+    let mut steps = possible_steps(&part, level, spec, options, in_chunks);
+    // Nothing on a device makes null rows empty.
+    steps.retain(|step| is_on_host || step.only_if != Some(SPAN_ELEMENTS));
+    let is_certain = steps.iter().any(|step| step.only_if.is_none());
+    // What nothing makes there is refused, as if no copy were allowed.
+    let copy = if is_made || is_certain { plan.copy } else { CopyMode::Never };
+    let mut undecided = Undecided::new(&steps, copy).unwrap_or_else(|error| {
+        plan.error = Some(error);
+        Undecided::default()
+    });
+    if !is_made && is_certain {
+        plan.error = plan.error.take().or_else(|| Some(needs_copy(device, &undecided.steps.join(", "))));
+    }
+    let are_refused = if is_on_host { options.nulls == NullPolicy::Error } else { options.nulls != NullPolicy::Keep };
+    let nulls = match part.as_str() {
+        "offsets" => level.is_nullable() && are_refused,
+        "values" => may_be_null(spec.field()) && options.nulls == NullPolicy::Error,
+        _ => false,
+    };
+    let is_runs = matches!(spec.field().data_type(), DataType::RunEndEncoded(_, _));
+    let are_joined = is_values && in_chunks;
+    let refused_if = &mut undecided.refused_if;
+    refused_if.extend(nulls.then(|| NULLS.to_owned()));
+    refused_if.extend((are_joined && spec.has_codes()).then(|| DICTIONARIES.to_owned()));
+    refused_if
+        .extend((are_joined && is_on_host && is_runs && spec.is_cast()).then(|| "null rows span runs".to_owned()));
+    if !is_on_host && part == "offsets" && !has_lengths(level) {
+        plan.waits.push(ENDS_READ);
+    }
+    if !is_on_host && is_values {
+        let are_compared = in_chunks && spec.has_codes() && options.copy != CopyMode::Never;
+        plan.waits.extend(waits_of_values(spec, is_made && is_certain, are_compared));
+    }
+    plan.undecided = Some(undecided);
 }
 
 /// The fields of the levels, outermost first.
@@ -188,13 +177,12 @@ fn levels(field: &FieldRef) -> Result<Vec<FieldRef>> {
     Ok(levels)
 }
 
+/// The condition for null rows to be made empty.
+const SPAN_ELEMENTS: &str = "null rows span elements";
+
 /// What may have to happen to a part of rows of this level; `spec` is that of the innermost elements.
 fn possible_steps(part: &str, level: &Field, spec: &Spec, options: &Options, in_chunks: bool) -> Vec<PossibleStep> {
     let certain = |action: Action| PossibleStep { text: action.to_string(), only_if: None };
-    let if_found = |action: Action, what: &str, condition| PossibleStep {
-        text: format!("{action}, {what}"),
-        only_if: Some(condition),
-    };
     let is_gathered = matches!(level.data_type(), DataType::Utf8View | DataType::BinaryView);
     let mut steps = match part {
         "validity" => return vec![certain(Action::UnpackValidity)],
@@ -209,10 +197,11 @@ fn possible_steps(part: &str, level: &Field, spec: &Spec, options: &Options, in_
         return steps;
     }
     if part == "offsets" && !has_lengths(level) {
-        steps.push(if_found(Action::RebaseOffsets, "if it is one", "they are those of a slice"));
+        steps.push(rebased_if_slice());
     }
     if in_chunks && matches!(options.nulls, NullPolicy::Nan | NullPolicy::Fill(_)) && part != "shapes" {
-        steps.push(if_found(Action::EmptyNullRows, "if they span elements", "null rows span elements"));
+        let text = format!("{}, if they span elements", Action::EmptyNullRows);
+        steps.push(PossibleStep { text, only_if: Some(SPAN_ELEMENTS) });
     }
     if in_chunks { unless_one_chunk(steps) } else { steps }
 }

@@ -203,8 +203,7 @@ impl Readiness {
         let Some(first) = parts.first() else { return Ok(None) };
         let device = first.0.device;
         if let Some(other) = parts.iter().find(|part| part.0.device != device) {
-            let reason = format!("the data is on more than one device: {device} and {}", other.0.device);
-            return Err(Error::new(ErrorKind::Device, reason));
+            return Err(different_devices(device, other.0.device));
         }
         if parts.len() == 1 {
             return Ok(parts.pop());
@@ -401,6 +400,11 @@ impl fmt::Debug for Readiness {
             .field("is_written", &self.is_written())
             .finish_non_exhaustive()
     }
+}
+
+/// The error for data that is on more than one device.
+pub(crate) fn different_devices(first: Device, other: Device) -> Error {
+    Error::new(ErrorKind::Device, format!("the data is on more than one device: {first} and {other}"))
 }
 
 /// Waits on the host for the work that one of our own streams has now.

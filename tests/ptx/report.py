@@ -110,6 +110,13 @@ FAMILIES = [
         "copy",
     ),
     Family(
+        "shift_offsets",
+        "4 or 8 an offset",
+        "4 or 8 an offset",
+        {0: 16},
+        "loads and stores of 16 bytes; two loads for each where they are not aligned so",
+    ),
+    Family(
         "spread_rows",
         "1 a byte",
         "1 a byte",

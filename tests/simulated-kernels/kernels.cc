@@ -251,6 +251,7 @@ extern "C" const SimulatedKernel simulated_kernels[] = {
     SIZES(pack_rows, true),     ENTRY(pack_rows_16, true),     ENTRY(cast_rows, true),    ENTRY(cast_any, true),
     ENTRY(fill_nulls, false),   ENTRY(spread_rows, false),  ENTRY(copy_strided, true), ENTRY(transpose_4, false),
     ENTRY(store_table, false),  ENTRY(keep_misfits, false),  ENTRY(measure_rows, true), ENTRY(place_rows, false),
+    ENTRY(shift_offsets, false),
     ENTRY(unpack_bits, false),  ENTRY(pack_bits, false),       ENTRY(count_nulls, true),
     ENTRY(join_validity, false), ENTRY(find_no_bool, false),   ENTRY(normalise_bools, false),
     {nullptr, nullptr, 0, nullptr},

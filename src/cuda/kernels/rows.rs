@@ -1,4 +1,4 @@
-//! Launches the kernels for ragged rows: one measures them, one writes the index of each padded element.
+//! Launches the kernels for ragged rows: one measures them, one writes the index of each padded element, one moves where offsets begin.
 
 use std::ffi::c_void;
 
@@ -121,5 +121,26 @@ impl Current {
         let mut parameters = parameters![*rows, count, limit, validity, first_bit, narrow, wide, mask];
         // SAFETY: `Launch` invariant; what the rows name, the bits and the output are memory of this device, as promised.
         unsafe { self.launch(Kernel::PlaceRows, (pieces, 1), &mut parameters, stream) }
+    }
+
+    /// Writes `count` integers of `size` bytes, 4 or 8, from `from` on, with `shift` added to each, wrapping. They may have any alignment.
+    ///
+    /// # Errors
+    /// As [`Current::unpack_bits`].
+    ///
+    /// # Safety
+    /// The integers and the output, which is aligned and does not overlap them, are memory of this device until the kernel is done.
+    pub(crate) unsafe fn shift_offsets(
+        &self,
+        from: DevicePointer,
+        (count, size): (u64, u64),
+        shift: u64,
+        out: DevicePointer,
+        stream: Stream,
+    ) -> Result<()> {
+        let mut parameters = parameters![from, count, size, shift, out];
+        let vectors = count.saturating_mul(size).div_ceil(16).saturating_add(1);
+        // SAFETY: `Launch` invariant; the integers and the output are memory of this device, as promised.
+        unsafe { self.launch(Kernel::ShiftOffsets, (vectors, 1), &mut parameters, stream) }
     }
 }

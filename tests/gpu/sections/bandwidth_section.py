@@ -185,4 +185,11 @@ def measure_padded_rows() -> None:
     judge(name, lambda: ad.to_ragged(column, pad=(0, 16)), 4 * items + 4 * rows, 80 * rows, None, waits=True)
 
 
+def measure_offsets() -> None:
+    """Of lists without items, so that nothing else is copied."""
+    offsets = pa.array(np.zeros(ROWS + 1, dtype="int32"))
+    column = on_device(pa.ListArray.from_arrays(offsets, pa.array([], pa.float32())))
+    judge("offsets of rows", lambda: ad.to_ragged(column, copy=True), 4 * ROWS, 4 * ROWS, waits=True)
+
+
 sys.exit(record.run(globals()))

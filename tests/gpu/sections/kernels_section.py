@@ -207,6 +207,24 @@ def check_rows_that_are_padded() -> None:
         padded("complex128", complexes[3:], dtype="complex128", **pad)
 
 
+def check_rows_of_chunks() -> None:
+    """Offsets that count from another item, at every alignment of what is read and of what is written."""
+    lengths = np.random.default_rng(6).integers(0, 9, ROWS // 5)
+    for kind in (pa.list_, pa.large_list, pa.list_view, pa.large_list_view):
+        rows = pa.array([[length] * length for length in lengths], kind(pa.int16()))
+        for first in range(5):
+            cuts = [0, first, 7, 7 + len(rows) // 2, len(rows)]
+            chunks = pa.chunked_array([rows[start:end] for start, end in itertools.pairwise(cuts)])
+            made, expected = ad.to_ragged(ad.from_arrow(chunks).to_device("cuda")), ad.to_ragged(chunks)
+            for part in ("offsets", "lengths", "values"):
+                ours, theirs = getattr(made, part), getattr(expected, part)
+                if ours is None:
+                    assert theirs is None
+                    continue
+                assert (ours.device.type, ours.dtype, ours.shape) == (2, theirs.dtype, theirs.shape), f"{kind} {part}"
+                assert np.array_equal(bits(ours.to_device("cpu")), bits(theirs)), f"{kind} {part}"
+
+
 def check_columns_of_several_elements_in_a_matrix() -> None:
     for nulls in (False, True):
         wide = column("float32", 3, nulls=nulls).slice(0, (ROWS - 5) // 7 * 7)

@@ -61,8 +61,10 @@ def prepare() -> tuple[Callable[[], None], fakes.Pool]:
     bools = DeviceArray(pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, 0, 2], pa.int8())))
     codes = pa.DictionaryArray.from_arrays(pa.array([1, None, 0, 1], pa.int8()), pa.array([5, None], pa.int16()))
     coded = DeviceArray(pa.ListArray.from_arrays(pa.array([0, 3, 4], pa.int32()), codes), change=forget)
+    slices = DeviceArray(pa.array([[1], [2, 3], []], pa.list_(pa.int32()))[1:])
     # Taken over before anything fails: what is not given away is released by nobody.
-    batch, rows, bytes8, words = (ad.from_arrow(source.give()) for source in (columns, lists, bools, coded))
+    sources = (columns, lists, bools, coded, slices)
+    batch, rows, bytes8, words, sliced = (ad.from_arrow(source.give()) for source in sources)
     pool = fakes.Pool()
     out = fakes.Torch(pool, np.zeros((4, 2), "f4"))
     bytes_ = fakes.Torch(pool, np.ones(40, "?"))
@@ -77,6 +79,7 @@ def prepare() -> tuple[Callable[[], None], fakes.Pool]:
         ad.validity(batch)
         ad.to_tensor(bytes8)
         ad.to_ragged(words, pad=(0, None), nulls="keep", dictionary="values")
+        ad.to_ragged(sliced)
         ad.to_arrow(bytes_, type=pa.bool_())
 
     return run, pool

@@ -8,10 +8,9 @@ from typing import Any
 import arrow_dlpack as ad
 import driver
 import numpy as np
-import producers
 import pyarrow as pa
 import pytest
-from device_arrow import CPU, CUDA, CUDA_HOST, CUDA_MANAGED, DeviceArray, DeviceStream, Memory
+from device_arrow import CPU, CUDA, CUDA_HOST, CUDA_MANAGED, DeviceArray, DeviceStream
 
 ROWS = 100
 BATCH = pa.RecordBatch.from_pydict(
@@ -160,7 +159,8 @@ def test_where_offsets_tell_the_bytes() -> None:
     assert "?" in str(report).splitlines()[1]
     here = explained(source)
     assert "offset" in here[0].waits[0]
-    assert [row.how for row in here] == ["view", "view"]
+    # The host has not read whether the offsets are those of a slice.
+    assert [row.how for row in here] == ["view or copy", "view"]
 
 
 def test_lists_of_what_kernels_convert() -> None:
@@ -216,20 +216,6 @@ def test_parts_of_rows_are_those_of_the_conversion(name: str) -> None:
     assert {row.column: (row.dtype, row.error, row.how == "copy") for row in report} == {
         column: (part.dtype, None, part.copied) for column, part in made.items()
     }
-
-
-def test_misaligned_offsets_are_refused_as_the_conversion_does() -> None:
-    data = pa.array([[1], [2, 3]])
-    memory = Memory()
-    moved = memory.place(b"\0\0" + data.buffers()[1].to_pybytes()) + 2
-
-    def replace(node: producers.Array) -> None:
-        node.buffers[1] = moved
-
-    source = ad.from_arrow(DeviceArray(data, memory=memory, change=replace).give())
-    with pytest.raises(ad.ConversionError) as caught:
-        ad.to_ragged(source)
-    assert str(caught.value) in {row.error for row in explained(source)}
 
 
 def test_padded_rows_that_move_are_made_on_the_host() -> None:
@@ -347,7 +333,7 @@ def test_streams_of_what_no_kernel_is_for() -> None:
     (matrix,) = explained(stream_on("cuda"), columns=["view", "whole"], order="C").matrices
     assert (matrix.device, matrix.kernel, matrix.error) == (ad.Device("cuda"), True, None)
     lists = explained(ad.ArrayStream.to_device(ad.from_arrow(pa.chunked_array([[[1], [2]]])), "cuda"))
-    assert [(row.device, row.how) for row in lists] == [(ad.Device("cuda"), "view")] * 2
+    assert [(row.device, row.how) for row in lists] == [(ad.Device("cuda"), "view or copy")] * 2
     assert "offset" in lists["offsets"].waits[0]
 
 

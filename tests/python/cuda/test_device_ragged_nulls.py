@@ -69,7 +69,7 @@ def test_explain_says_what_the_kernels_do(kind: int) -> None:
     with ad.track_copies() as log:
         ad.to_ragged(array, nulls="keep")
     report = ad.explain(array, nulls="keep")
-    assert sorted(row.how for row in report) == ["copy", "view", "view"]
+    assert sorted(row.how for row in report) == ["copy", "view", "view or copy"]
     (row,) = [row for row in report if row.how == "copy"]
     assert [entry.bytes for entry in log] == [row.bytes] == [len(data)]
     assert (row.kernel, row.steps) == (True, ["bits unpacked to bytes"])
@@ -132,7 +132,10 @@ def test_explain_names_the_waits_for_the_values_of_rows(
         assert "values are null" in row.refused_if
     assert waits.ours <= len(told)
     stream = ad.from_arrow(pa.chunked_array([data])).to_device("cuda")
-    assert ad.explain(stream, **keywords)["values"].waits == row.waits
+    # How many chunks a stream has is not known, nor whether their dictionaries are the same.
+    are_codes = pa.types.is_dictionary(items.type) and keywords.get("dictionary") != "values"
+    compared = ["dictionaries of several chunks are read, to compare them"] * are_codes
+    assert ad.explain(stream, **keywords)["values"].waits == [*row.waits, *compared]
 
 
 @pytest.mark.parametrize("kind", [CUDA_HOST, CUDA_MANAGED])

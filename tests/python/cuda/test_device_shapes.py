@@ -121,18 +121,27 @@ def test_the_error_of_chunks_that_no_kernel_joins_names_what_helps() -> None:
 
 
 @pytest.mark.parametrize("data_type", [pa.list_(pa.int8()), pa.large_list_view(pa.int8()), pa.string()], ids=str)
-def test_explain_of_a_stream_of_rows_says_that_nothing_joins_them(data_type: pa.DataType) -> None:
+def test_explain_of_a_stream_of_rows_says_that_kernels_join_them(data_type: pa.DataType) -> None:
     rows = pa.array(["a", "bc"] if data_type == pa.string() else [[1], [2, 3]], data_type)
+    is_view = "view" in str(data_type)
 
     def stream(chunks: int) -> Any:
         return ad.from_arrow(pa.chunked_array([rows] * chunks)).to_device("cuda")
 
+    rebased = [] if is_view else ["offsets of a slice rebased, if it is one"]
     for nulls, told in (("error", ["values are null"]), ("keep", []), (0, ["values are null"])):
         keywords: dict[str, Any] = {"nulls": nulls}
         row = ad.explain(stream(1), **keywords)["offsets"]
-        assert (row.how, row.refused_if) == ("view", ["rows are not in one aligned chunk", *told])
+        assert (row.how, row.kernel, row.refused_if) == ("view or copy", True, told)
+        assert row.steps == ["copied, unless all rows are in one aligned chunk", *rebased]
         assert not ad.to_ragged(stream(1), **keywords).offsets.copied
-        with pytest.raises(ad.ConversionError, match="2 chunks joined"):
-            ad.to_ragged(stream(2), **keywords)
+        made = ad.to_ragged(stream(2), **keywords)
+        assert made.offsets.copied
+        assert len(made.values) == 6
+        row = ad.explain(stream(1), copy=False, **keywords)["offsets"]
+        slices = [] if is_view else ["they are those of a slice"]
+        assert (row.how, row.refused_if) == ("view", ["rows are not in one aligned chunk", *slices, *told])
+        with pytest.raises(ad.CopyError, match="2 chunks joined"):
+            ad.to_ragged(stream(2), copy=False, **keywords)
     assert ad.explain(stream(2), pad=(0, None))[0].refused_if == ["values are null"]
     assert ad.to_ragged(stream(2), pad=(0, None))[0].shape == (4, 2)

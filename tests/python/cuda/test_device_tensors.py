@@ -390,11 +390,9 @@ def test_the_offset_of_no_rows_is_no_part_of_a_graph() -> None:
 
 
 RAGGED_REFUSED: dict[str, tuple[pa.Array, dict[str, Any], str]] = {
-    "slice": (pa.array([[1, 2], [3]])[1:], {}, "rebased"),
     "views": (pa.array(["a"], pa.string_view()), {}, "gathered"),
     "null row": (pa.array([[1], None]), {}, "null"),
     "null element": (pa.array([[1, None]]), {}, "null"),
-    "copy": (pa.array([[1]]), {"copy": True}, "copy on cuda:0"),
     "padded views": (pa.array(["a"], pa.string_view()), {"pad": (0, None)}, "gathered"),
 }
 

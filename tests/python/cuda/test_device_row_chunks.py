@@ -1,0 +1,239 @@
+"""Ragged rows of slices and of several chunks on a device, against what the host makes of them."""
+
+from __future__ import annotations
+
+import random
+import struct
+from typing import Any
+
+import arrow_dlpack as ad
+import driver
+import numpy as np
+import producers
+import pyarrow as pa
+import pytest
+from device_arrow import CUDA, CUDA_HOST, CUDA_MANAGED, DeviceArray, DeviceStream, Memory, pointer
+from test_device_conversions import bits
+
+TYPES = [
+    pa.list_(pa.int16()),
+    pa.large_list(pa.float32()),
+    pa.list_view(pa.int8()),
+    pa.large_list_view(pa.int64()),
+    pa.list_(pa.bool_()),
+    pa.string(),
+    pa.large_binary(),
+    pa.list_(pa.list_(pa.int32())),
+    pa.large_list(pa.list_view(pa.int16())),
+    pa.list_(pa.string()),
+]
+
+
+def on_device(*chunks: pa.Array, kind: int = CUDA) -> ad.ArrayStream:
+    return ad.from_arrow(DeviceStream([DeviceArray(chunk, kind) for chunk in chunks], kind).give())
+
+
+def host(tensor: ad.Tensor) -> np.ndarray:
+    return bits(tensor.to_device("cpu"))
+
+
+def is_the_same(made: Any, expected: Any) -> None:
+    for name in ("offsets", "lengths", "validity"):
+        own, other = getattr(made, name), getattr(expected, name)
+        if own is None and name == "validity":
+            # Arrays without a bitmap have no null rows, and on the host they are told so.
+            assert other is None or bits(other).all()
+            continue
+        assert (own is None) == (other is None), name
+        if own is not None:
+            assert (own.dtype, own.shape) == (other.dtype, other.shape)
+            assert np.array_equal(host(own), bits(other)), name
+    if isinstance(expected.values, ad.Ragged):
+        is_the_same(made.values, expected.values)
+    else:
+        assert (made.values.dtype, made.values.shape) == (expected.values.dtype, expected.values.shape)
+        assert np.array_equal(host(made.values), bits(expected.values))
+
+
+def rows(data_type: pa.DataType, count: int, nulls: float, seed: int) -> pa.Array:
+    chance = random.Random(seed)
+
+    def value(own: pa.DataType, may_be_null: float) -> Any:
+        if chance.random() < may_be_null:
+            return None
+        if pa.types.is_string(own) or pa.types.is_large_binary(own):
+            text = "abcdefghi"[: chance.randrange(9)]
+            return text if pa.types.is_string(own) else text.encode()
+        if pa.types.is_boolean(own):
+            return chance.random() < 0.5
+        if pa.types.is_integer(own) or pa.types.is_floating(own):
+            return chance.randrange(100)
+        return [value(own.value_type, 0.0) for _ in range(chance.randrange(5))]
+
+    return pa.array([value(data_type, nulls) for _ in range(count)], data_type)
+
+
+@pytest.mark.parametrize("data_type", TYPES, ids=str)
+@pytest.mark.parametrize("seed", range(6))
+def test_slices_and_chunks_are_those_of_the_host(data_type: pa.DataType, seed: int) -> None:
+    chance = random.Random(seed)
+    keywords: dict[str, Any] = chance.choice([{}, {"nulls": "keep"}, {"copy": True}, {"nulls": "keep", "copy": True}])
+    whole = rows(data_type, chance.choice([3, 40, 700]), 0.2 if "nulls" in keywords else 0.0, seed)
+    cuts = sorted(chance.randrange(len(whole) + 1) for _ in range(chance.randrange(5)))
+    chunks = [whole[start:end] for start, end in zip([chance.randrange(2), *cuts], [*cuts, len(whole)], strict=True)]
+    stream = on_device(*chunks)
+    report = ad.explain(stream, **keywords)
+    assert {row.error for row in report} == {None}
+    made = ad.to_ragged(stream, **keywords)
+    expected = ad.to_ragged(pa.chunked_array(chunks, data_type), **keywords)
+    is_the_same(made, expected)
+    assert made.offsets.device == made.values.device == ad.Device("cuda:0")
+    level, path = made, ""
+    while isinstance(level, ad.Ragged):
+        how = report[f"{path}offsets"].how
+        assert level.offsets.copied in {"copy": (True,), "view": (False,)}.get(how, (True, False)), (path, how)
+        assert (how == "copy") == ("copy" in keywords)
+        level, path = level.values, f"{path}values."
+
+
+@pytest.mark.parametrize("memory", [CUDA, CUDA_HOST, CUDA_MANAGED])
+@pytest.mark.parametrize("skipped", range(5))
+@pytest.mark.parametrize("data_type", [pa.list_(pa.int8()), pa.large_list(pa.int8())], ids=str)
+def test_the_offsets_of_a_slice_are_rebased_at_any_alignment(
+    memory: int, skipped: int, data_type: pa.DataType, host_waits: Any
+) -> None:
+    data = pa.array([[n] * (n % 4) for n in range(1, 50)], data_type)[skipped:]
+    array = ad.from_arrow(DeviceArray(data, memory).give())
+    waits = host_waits()
+    with ad.track_copies() as log:
+        made = ad.to_ragged(array)
+    # The first and the last offset.
+    assert waits.ours <= 1
+    is_the_same(made, ad.to_ragged(data))
+    assert (made.offsets.copied, made.values.copied) == (skipped > 0, False)
+    bytes_moved = [made.offsets.nbytes] if skipped else []
+    assert [entry.bytes for entry in log] == bytes_moved
+    assert all("offsets of a slice rebased" in entry.why and "on cuda" in entry.what for entry in log)
+    row = ad.explain(array)["offsets"]
+    assert (row.how, row.bytes, row.kernel) == ("view or copy", made.offsets.nbytes, True)
+    assert row.steps == ["offsets of a slice rebased, if it is one"]
+
+
+def test_without_a_copy_a_slice_is_refused_once_it_is_known_to_be_one() -> None:
+    data = pa.array([[1, 2], [3]])
+    array = ad.from_arrow(DeviceArray(data).give())
+    row = ad.explain(array, copy=False)["offsets"]
+    assert (row.how, row.refused_if) == ("view", ["they are those of a slice"])
+    assert not ad.to_ragged(array, copy=False).offsets.copied
+    with pytest.raises(ad.CopyError, match="8 bytes is needed") as caught:
+        ad.to_ragged(DeviceArray(data[1:]).give(), copy=False)
+    assert caught.value.remedy == "pass copy=None to allow it"
+    stream = on_device(data, data)
+    row = ad.explain(stream, copy=False)["offsets"]
+    assert row.refused_if[:2] == ["rows are not in one aligned chunk", "they are those of a slice"]
+    with pytest.raises(ad.CopyError, match="2 chunks joined"):
+        ad.to_ragged(stream, copy=False)
+
+
+def test_misaligned_offsets_are_realigned() -> None:
+    data = pa.array([[1], [2, 3]])
+    memory = Memory()
+    moved = memory.place(b"\0\0" + data.buffers()[1].to_pybytes()) + 2
+
+    def replace(node: producers.Array) -> None:
+        node.buffers[1] = moved
+
+    source = ad.from_arrow(DeviceArray(data, memory=memory, change=replace).give())
+    row = ad.explain(source)["offsets"]
+    assert (row.how, row.steps) == ("copy", ["values not aligned for int32 realigned"])
+    made = ad.to_ragged(source)
+    is_the_same(made, ad.to_ragged(data))
+    assert (made.offsets.copied, pointer(made.offsets) % 16) == (True, 0)
+    with pytest.raises(ad.CopyError, match="realigned"):
+        ad.to_ragged(source, copy=False)
+
+
+def test_null_rows_that_are_refused_or_filled_are_those_of_all_chunks() -> None:
+    chunks = [pa.array([[1], [2]]), pa.array([[3], None, [4]])]
+    with pytest.raises(ad.NullError, match="the row is null") as caught:
+        ad.to_ragged(on_device(*chunks))
+    assert caught.value.row == 3
+    with pytest.raises(ad.ConversionError, match="null rows made empty"):
+        ad.to_ragged(on_device(*chunks), nulls=0)
+    made = ad.to_ragged(on_device(*chunks), nulls="keep")
+    assert np.array_equal(host(made.validity), [1, 1, 1, 0, 1])
+
+
+@pytest.mark.parametrize("ends", [(2, 9), (2, -1), (3, 2)], ids=["beyond", "negative", "descending"])
+def test_offsets_of_a_later_chunk_that_lead_out_of_its_elements_are_refused(ends: tuple[int, int]) -> None:
+    memory = Memory()
+    wrong = memory.place(struct.pack("3i", ends[0], 2, ends[1]))
+
+    def replace(node: producers.Array) -> None:
+        node.buffers[1] = wrong
+
+    data = pa.array([[1, 2], [3]])
+    arrays = [DeviceArray(data), DeviceArray(data, memory=memory, change=replace)]
+    with pytest.raises(ad.ConversionError, match="offsets from"):
+        ad.to_ragged(DeviceStream(arrays).give())
+
+
+def test_chunks_with_more_elements_than_32_bit_offsets_count_are_refused() -> None:
+    def grown(node: producers.Array) -> None:
+        node.parts[0].array.length = 1 << 30
+
+    def chunk(memory: Memory) -> DeviceArray:
+        ends = memory.place(struct.pack("2i", 0, 1 << 30))
+
+        def replace(node: producers.Array) -> None:
+            node.buffers[1] = ends
+            grown(node)
+
+        return DeviceArray(pa.array([[1]], pa.list_(pa.int8())), memory=memory, change=replace)
+
+    with pytest.raises(ad.ConversionError, match="offsets beyond int32") as caught:
+        ad.to_ragged(DeviceStream([chunk(Memory()) for _ in range(2)]).give())
+    assert "large_list" in str(caught.value.remedy)
+
+
+def test_views_of_many_elements_are_refused_by_their_count() -> None:
+    """Where a view begins is not on the host."""
+
+    def grown(node: producers.Array) -> None:
+        node.parts[0].array.length = 1 << 30
+
+    view = pa.array([[1]], pa.list_view(pa.int8()))
+    with pytest.raises(ad.ConversionError, match="offsets beyond int32"):
+        ad.to_ragged(DeviceStream([DeviceArray(view, change=grown) for _ in range(2)]).give())
+
+
+def test_every_chunk_is_waited_for() -> None:
+    """Each is written on a stream of its own, behind work that is not done."""
+    data = [pa.array([[n, n + 1], [n]], pa.list_(pa.int32())) for n in range(3)]
+    made = ad.to_ragged(on_device(*data))
+    tensors = [made.values, made.offsets]
+    assert [np.from_dlpack(tensor.to_device("cpu")).tolist() for tensor in tensors] == [
+        [0, 1, 0, 1, 2, 1, 2, 3, 2],
+        [0, 2, 3, 5, 6, 8, 9],
+    ]
+
+
+def test_no_kernel_of_theirs_becomes_part_of_a_graph() -> None:
+    array = ad.from_arrow(DeviceArray(pa.array([[1, 2], [3]])[1:]).give())
+    stream = driver.Stream()
+    refused = pytest.raises(BufferError, match="is being captured")
+    with ad.stream(stream), driver.capture(stream.handle), refused:
+        ad.to_ragged(array)
+    with ad.stream(stream):
+        assert np.from_dlpack(ad.to_ragged(array).offsets.to_device("cpu")).tolist() == [0, 1]
+
+
+def test_groups_have_rows_of_slices_and_of_chunks_too() -> None:
+    lists = pa.array([[n] * (n % 3) for n in range(20)], pa.list_(pa.int32()))
+    batch = pa.StructArray.from_arrays([lists, pa.array(range(20))], ["x", "n"])
+    chunks = [batch[3:10], batch[10:11], batch[11:]]
+    columns: dict[str, Any] = {"rows": ad.ragged("x"), "n": ["n"]}
+    made = ad.to_tensors(on_device(*chunks), columns=columns)
+    expected = ad.to_tensors(pa.chunked_array(chunks), columns=columns)
+    is_the_same(made["rows"], expected["rows"])
+    assert np.array_equal(host(made["n"]), bits(expected["n"]))
