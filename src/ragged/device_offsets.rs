@@ -24,7 +24,7 @@ use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::kernels::{ShiftedOffsets, shift_offsets, validity_placement};
 use crate::plan::{Action, Placement, Plan, Step, needs_copy};
 use crate::spec::{CopyMode, NullPolicy, Options, Spec, Undecided, VariableShape};
-use crate::stream_order::{self, Readiness, different_devices};
+use crate::stream_order::{self, Readiness, different_devices, unknown_runtime};
 use crate::tensor::Tensor;
 use crate::transfer::{HostRead, read_to_host, zero_on};
 
@@ -116,14 +116,12 @@ impl<'a> DeviceLevel<'a> {
 
     /// The same plan of offsets that nobody has read: those of a slice are rebased.
     fn unless_slice(&self, mut part: Part) -> Part {
-        let is_made = matches!(part.plan.placement, Placement::Kernels(_));
-        if is_made && part.copy != CopyMode::Never {
+        if part.copy != CopyMode::Never {
             let bytes = part.plan.rows.saturating_mul(part.dtype.itemsize());
             part.plan.steps.push(Step { action: Action::RebaseOffsets, bytes, at_most: true });
             part.plan.bytes = bytes;
         }
-        let copy = if is_made { part.copy } else { CopyMode::Never };
-        part.undecided = Undecided::new(&[rebased_if_slice()], copy).ok();
+        part.undecided = Undecided::new(&[rebased_if_slice()], part.copy).ok();
         part
     }
 
@@ -321,8 +319,11 @@ impl RaggedRows for DeviceLevel<'_> {
         let is_slice = self.spans.get().is_some_and(|spans| spans.iter().any(|span| span.start > 0));
         let own = [is_slice.then_some(Action::RebaseOffsets), emptied.then_some(Action::EmptyNullRows)];
         let part = self.part("offsets", own, |chunk| chunk.offsets);
-        let may_be_slice = self.spans.get().is_none() && !has_lengths(self.field) && !self.is_empty();
-        if may_be_slice && part.plan.is_view() { self.unless_slice(part) } else { part }
+        match has_lengths(self.field) {
+            false if !is_cuda(self.device) => Part { error: Some(unknown_runtime(self.device)), ..part },
+            false if self.spans.get().is_none() && !self.is_empty() && part.plan.is_view() => self.unless_slice(part),
+            _ => part,
+        }
     }
 
     fn offsets(&self, plan: &Plan) -> Result<Tensor> {
@@ -365,8 +366,7 @@ impl RaggedRows for DeviceLevel<'_> {
     }
 
     fn unread(&self) -> Option<UnreadRows> {
-        let (device, is_empty, chunks) = (self.device, self.is_empty(), self.filled().count());
-        Some(UnreadRows { device, is_empty, chunks, waits: self.waits().collect() })
+        Some(UnreadRows { device: self.device, chunks: self.filled().count(), waits: self.waits().collect() })
     }
 }
 

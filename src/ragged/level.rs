@@ -83,7 +83,6 @@ pub(super) trait RaggedRows: Send + Sync {
 #[derive(Debug)]
 pub(super) struct UnreadRows {
     pub(super) device: Device,
-    pub(super) is_empty: bool,
     /// How many chunks have rows.
     pub(super) chunks: usize,
     /// What the host waits for to make the offsets.

@@ -77,9 +77,10 @@ impl Part {
         self
     }
 
-    /// The same part, with the error of a copy that is not allowed.
+    /// The same part, with the error of a copy that is not allowed, if it has none yet.
     pub(super) fn checked(mut self) -> Self {
-        self.error = self.plan.refuse_steps(self.copy).err().map(|error| error.in_column(self.field.name()));
+        let error = self.error.take().or_else(|| self.plan.refuse_steps(self.copy).err());
+        self.error = error.map(|error| error.in_column(self.field.name()));
         self
     }
 

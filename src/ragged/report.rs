@@ -19,6 +19,7 @@ use crate::spec::{
     CopyMode, DICTIONARIES, NULLS, NULLS_READ, NullPolicy, Nulls, Options, PRIVATE, Pad, PossibleStep, Spec, Undecided,
     VariableShape, may_be_null, unless_one_chunk,
 };
+use crate::stream_order::unknown_runtime;
 
 /// Whether a type has a ragged form.
 pub(crate) fn is_ragged(field: &FieldRef) -> bool {
@@ -54,9 +55,7 @@ pub(crate) fn parts_of(planned: &PlannedRagged) -> Result<Vec<Part>> {
 fn parts_on_device(planned: &PlannedRagged, level: &UnreadRows) -> Result<Vec<Part>> {
     let (field, options, known) = (planned.field(), &planned.options(), planned.parts());
     let mut plans = plan_schema_on(field, level.device, options, level.chunks > 1)?;
-    // Of no rows, this may be an array that stands for a stream, whose rows may be null.
-    plans
-        .retain(|part| part.name != "validity" || level.is_empty || known.iter().any(|known| known.name == "validity"));
+    plans.retain(|part| part.name != "validity" || known.iter().any(|known| known.name == "validity"));
     for part in &mut plans {
         if let Some(known) = known.iter().find(|known| known.name == part.name) {
             *part = known.clone();
@@ -156,6 +155,7 @@ fn plan_possible(
         .extend((are_joined && is_on_host && is_runs && spec.is_cast()).then(|| "null rows span runs".to_owned()));
     if !is_on_host && part == "offsets" && !has_lengths(level) {
         plan.waits.push(ENDS_READ);
+        plan.error = plan.error.take().or_else(|| (!is_made).then(|| unknown_runtime(device)));
     }
     if !is_on_host && is_values {
         let are_compared = in_chunks && spec.has_codes() && options.copy != CopyMode::Never;

@@ -402,6 +402,12 @@ impl fmt::Debug for Readiness {
     }
 }
 
+/// The error for what a device's runtime would have to do.
+pub(crate) fn unknown_runtime(device: Device) -> Error {
+    Error::new(ErrorKind::Device, format!("the data is on {device}, whose runtime is not known here"))
+        .remedy_is("copy it to the CPU or to CUDA with its own library")
+}
+
 /// The error for data that is on more than one device.
 pub(crate) fn different_devices(first: Device, other: Device) -> Error {
     Error::new(ErrorKind::Device, format!("the data is on more than one device: {first} and {other}"))
@@ -421,10 +427,7 @@ pub(crate) fn wait_for_stream(current: &Current, stream: Stream, wait: Wait) -> 
 /// If the device is not reached through CUDA, or not at all.
 pub(crate) fn enter(device: Device) -> Result<Current> {
     if !is_cuda(device) {
-        let reason = format!("the data is on {device}, whose runtime is not known here");
-        return Err(
-            Error::new(ErrorKind::Device, reason).remedy_is("copy it to the CPU or to CUDA with its own library")
-        );
+        return Err(unknown_runtime(device));
     }
     look();
     host::device(device.id())?.enter()

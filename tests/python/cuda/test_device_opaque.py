@@ -131,3 +131,27 @@ def test_arrays_of_dpnp_on_the_cpu() -> None:
     assert (len(array), array.device.type) == (6, ONEAPI)
     back = dpnp.from_dlpack(ad.to_tensor(array))
     assert back.sum() == 15
+
+
+def test_rows_whose_offsets_nobody_reads_are_views_and_others_are_refused() -> None:
+    """Rows of list views are checked where they are read."""
+    starts, lengths, items = VALUES, VALUES + 0x1000, VALUES + 0x2000
+
+    def rows(data_type: pa.DataType, *buffers: int) -> Any:
+        child = Array(8, (None, items))
+        node = Array(4, (None, *buffers), children=[child], device=(METAL, 0), sync_event=EVENT)
+        field = pa.field("x", data_type)
+        return Only("__arrow_c_device_array__", lambda **_: (field.__arrow_c_schema__(), node.capsule()))
+
+    views = ad.from_arrow(rows(pa.list_view(pa.float32()), starts, lengths))
+    report = ad.explain(views)
+    made = ad.to_ragged(views)
+    assert [row.how for row in report] == ["view"] * 3
+    assert [part.device.type for part in (made.offsets, made.lengths, made.values)] == [METAL] * 3
+    lists = ad.from_arrow(rows(pa.list_(pa.float32()), starts))
+    with pytest.raises(ad.ConversionError, match="whose runtime is not known here") as caught:
+        ad.to_ragged(lists)
+    assert str(caught.value) in {row.error for row in ad.explain(lists)}
+    with pytest.raises(ad.ConversionError, match="a copy on metal:0 is needed .* own asked for") as caught:
+        ad.to_ragged(views, copy=True)
+    assert str(caught.value) in {row.error for row in ad.explain(views, copy=True)}

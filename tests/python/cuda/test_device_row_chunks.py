@@ -123,7 +123,7 @@ def test_without_a_copy_a_slice_is_refused_once_it_is_known_to_be_one() -> None:
     data = pa.array([[1, 2], [3]])
     array = ad.from_arrow(DeviceArray(data).give())
     row = ad.explain(array, copy=False)["offsets"]
-    assert (row.how, row.refused_if) == ("view", ["they are those of a slice"])
+    assert (row.how, row.bytes, row.refused_if) == ("view", 0, ["they are those of a slice"])
     assert not ad.to_ragged(array, copy=False).offsets.copied
     with pytest.raises(ad.CopyError, match="8 bytes is needed") as caught:
         ad.to_ragged(DeviceArray(data[1:]).give(), copy=False)
