@@ -35,11 +35,12 @@ __device__ u64 largest(u64 own) {
     return numbers[0];
 }
 
-// Lowers the five numbers of `found` to what it finds in the rows: the complement of the largest length, the first row whose offsets are
-// out of bounds of `items`, the first row with more items than `most`, the first null row, and the complement of the largest end.
+// Lowers the six numbers of `found` to what it finds in the rows: the complement of the largest length, the first row whose offsets are
+// out of bounds of `items`, the first row with more items than `most`, the first null row, the complement of the largest end, and the first
+// null row with items.
 // Writes to `kept` how many items each row keeps: at most `most`, and none of a null row. Either address may be 0.
 KERNEL measure_rows(const __grid_constant__ Rows rows, u64 count, u64 items, u64 most, u64* found, i64* kept) {
-    u64 longest = 0, outside = ~(u64)0, longer = ~(u64)0, null = ~(u64)0, end = 0;
+    u64 longest = 0, outside = ~(u64)0, longer = ~(u64)0, null = ~(u64)0, end = 0, filled = ~(u64)0;
     for (EACH(row, count)) {
         Row own = row_of(rows, row);
         // Negative numbers exceed `items`, as they are unsigned here. A thread visits its rows in ascending order.
@@ -48,6 +49,7 @@ KERNEL measure_rows(const __grid_constant__ Rows rows, u64 count, u64 items, u64
         if (!fits && outside > row) outside = row;
         if (own.is_null) {
             if (null > row) null = row;
+            if (own.length != 0 && filled > row) filled = row;
             own.length = 0;
         }
         if (fits && longest < own.length) longest = own.length;
@@ -58,6 +60,7 @@ KERNEL measure_rows(const __grid_constant__ Rows rows, u64 count, u64 items, u64
     if (outside != ~(u64)0) lower(found + 1, outside);
     if (longer != ~(u64)0) lower(found + 2, longer);
     if (null != ~(u64)0) lower(found + 3, null);
+    if (filled != ~(u64)0) lower(found + 5, filled);
     longest = largest(longest);
     end = largest(end);
     if (threadIdx.x == 0 && longest != 0) lower(found, ~longest);

@@ -44,6 +44,8 @@ pub(crate) struct Measured {
     pub(crate) longer: Option<usize>,
     /// The first null row.
     pub(crate) null: Option<usize>,
+    /// The first null row with items.
+    pub(crate) filled_null: Option<usize>,
 }
 
 /// How rows are padded.
@@ -149,9 +151,9 @@ fn measure_part(
     let size = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
     let row = |number: u64| (number != u64::MAX).then(|| size(number));
     // The end of the first row, less its length.
-    let start = |[longest, _, _, _, end]: &[u64; NUMBERS]| size(!end).saturating_sub(size(!longest));
+    let start = |[longest, _, _, _, end, _]: &[u64; NUMBERS]| size(!end).saturating_sub(size(!longest));
     let measured = |(chunk, sets): (&PaddedRows, &[[u64; NUMBERS]])| {
-        let ([longest, outside, longer, null, end], rest) = sets.split_first()?;
+        let ([longest, outside, longer, null, end, filled_null], rest) = sets.split_first()?;
         Some(Measured {
             longest: size(!longest),
             start: rest.first().filter(|_| chunk.lengths.is_none()).map_or(0, start),
@@ -159,6 +161,7 @@ fn measure_part(
             outside: row(*outside),
             longer: row(*longer),
             null: row(*null),
+            filled_null: row(*filled_null),
         })
     };
     Ok(chunks.iter().zip(numbers.chunks(sets)).filter_map(measured).collect())

@@ -7,13 +7,13 @@ use std::sync::OnceLock;
 use arrow_schema::{DataType, FieldRef};
 use smallvec::smallvec;
 
-use super::device_offsets::bitmap_of_rows;
-use super::elements::{item_field, parts, unsupported};
+use super::device_rows::DeviceRows;
+use super::elements::parts;
 use super::level::null_row;
 use super::pad_rules::{item_spec, longer_row, outside_rows, plan_schema};
 use super::part::Part;
 use crate::alloc::fallible;
-use crate::arrow::{BitRange, DeviceArray, Leaf, ListInts};
+use crate::arrow::{DeviceArray, Leaf};
 use crate::column::{ColumnRef, columns, read_chunks, shared_dictionary};
 use crate::convert::null_item;
 use crate::copy_log::rows_of;
@@ -31,7 +31,6 @@ use crate::spec::{
 };
 use crate::stream_order::Readiness;
 use crate::tensor::Tensor;
-use crate::transfer::read_to_host;
 
 /// What the host waits for before it can make the matrix.
 const LENGTHS_READ: &str = "the length of the longest row is read, and whether every row lies inside the elements";
@@ -60,8 +59,7 @@ pub(crate) struct DevicePadded {
 
 /// A chunk that is not empty.
 struct PaddedChunk {
-    array: DeviceArray,
-    ints: (ListInts, Option<ListInts>),
+    own: DeviceRows,
     rows: PaddedRows,
 }
 
@@ -225,7 +223,7 @@ impl DevicePadded {
         plan.record(|| rows_of(field.name(), plan.rows, field.data_type()));
         let mut sources = fallible::with_room(rows.len())?;
         for (chunk, (rows, span)) in self.chunks.iter().zip(rows) {
-            let (items, shown) = (chunk.items(field, 0..span.end)?, chunk.items(field, span.clone())?);
+            let (items, shown) = (chunk.own.items(field, &(0..span.end))?, chunk.own.items(field, span)?);
             let leaf = |items| Ok::<_, Error>(ColumnRef::whole(items).chunk(spec)?.leaf);
             let items = PaddedItems::new(spec, &leaf(&items)?, &leaf(&shown)?);
             let padded = || needs_copy(self.device, &Action::Pad { length: Some(length) }.to_string());
@@ -276,7 +274,7 @@ impl DevicePadded {
         };
         let before: usize = self.chunks.iter().take(number).map(|chunk| chunk.rows.count).sum();
         let item = span.start.saturating_add(item);
-        Ok(match chunk.row_of(item)? {
+        Ok(match chunk.own.row_of(item)? {
             Some(row) => error.at_row(before.saturating_add(row)),
             None => outside_rows(item, &error),
         })
@@ -292,7 +290,7 @@ impl DevicePadded {
     }
 
     fn read_rows(&self) -> Result<ReadRows> {
-        let joined = DeviceArray::joined_readiness(self.chunks.iter().map(|chunk| &chunk.array))?;
+        let joined = DeviceArray::joined_readiness(self.chunks.iter().map(|chunk| &chunk.own.array))?;
         let readiness = joined.unwrap_or_else(|| Readiness::on_device(self.device));
         let mut chunks = fallible::with_room(self.chunks.len())?;
         chunks.extend(self.chunks.iter().map(|chunk| chunk.rows.clone()));
@@ -319,7 +317,7 @@ impl DevicePadded {
         }
         let mut items = fallible::with_room(self.chunks.len())?;
         for (chunk, measured) in self.chunks.iter().zip(measured) {
-            items.push(chunk.items(&self.field, measured.start.min(measured.end)..measured.end)?);
+            items.push(chunk.own.items(&self.field, &(measured.start.min(measured.end)..measured.end))?);
         }
         let chunks = read_chunks(&self.spec, &columns(&items))?;
         shared_dictionary(&self.spec, &chunks).map(drop)
@@ -330,7 +328,7 @@ impl DevicePadded {
         let mut before = 0;
         for (chunk, measured) in self.chunks.iter().zip(measured) {
             if let Some(row) = measured.outside {
-                return Err(chunk.outside(row)?.at_row(before + row));
+                return Err(chunk.own.outside(row)?.at_row(before + row));
             }
             before += chunk.rows.count;
         }
@@ -339,8 +337,8 @@ impl DevicePadded {
             let null = measured.null.filter(|_| self.options.nulls == NullPolicy::Error);
             let longer = measured.longer.filter(|longer| null.is_none_or(|null| *longer < null));
             if let Some(row) = longer {
-                let (start, end) = chunk.row(row)?;
-                let length = if chunk.ints.1.is_some() { end } else { end.saturating_sub(start) };
+                let (start, end) = chunk.own.row(row)?;
+                let length = if chunk.own.lengths.is_some() { end } else { end.saturating_sub(start) };
                 return Err(longer_row(length, self.pad.length.unwrap_or(0)).at_row(before + row));
             }
             if let Some(row) = null {
@@ -354,74 +352,9 @@ impl DevicePadded {
 
 impl PaddedChunk {
     fn new(array: &DeviceArray) -> Result<Self> {
-        let (offsets, lengths) = array.list_ints()?;
-        let validity = bitmap_of_rows(array)?.map(|bitmap| BitRange {
-            start: bitmap.start().addr(),
-            first_bit: bitmap.first_bit(),
-            count: array.len(),
-        });
-        let rows = PaddedRows {
-            count: array.len(),
-            offsets: offsets.bytes(),
-            lengths: lengths.as_ref().map(ListInts::bytes),
-            is_wide: offsets.dtype() == DType::Int64,
-            validity,
-            items: array.device_items_len()?,
-        };
-        Ok(Self { array: array.clone(), ints: (offsets, lengths), rows })
-    }
-
-    /// Returns the offset of a row, and the next offset, or the row's size in a list view. Reads them from the device again, for an error.
-    fn row(&self, row: usize) -> Result<(i64, i64)> {
-        let readiness = self.array.readiness().ok_or_else(|| Error::internal("no rows of a device"))?;
-        let (offsets, lengths) = &self.ints;
-        let ranges: [Range<usize>; 2] = [
-            offsets.one(row),
-            lengths.as_ref().map_or_else(|| offsets.one(row.saturating_add(1)), |lengths| lengths.one(row)),
-        ];
-        let read = read_to_host(readiness, &ranges)?;
-        let value = |range: &Range<usize>| {
-            let value = offsets.value(read.require(range.start, range.len())?);
-            value.ok_or_else(|| Error::internal("an offset that was not read"))
-        };
-        let [first, second] = &ranges;
-        Ok((value(first)?, value(second)?))
-    }
-
-    /// Returns some of the items.
-    fn items(&self, field: &FieldRef, range: Range<usize>) -> Result<DeviceArray> {
-        let item = item_field(field).ok_or_else(|| unsupported(field.data_type()))?;
-        self.array.device_items(item, &range)
-    }
-
-    /// Returns the first row that spans an item; `None` if none does. Reads the offsets of all rows from the device, for an error.
-    fn row_of(&self, item: usize) -> Result<Option<usize>> {
-        let readiness = self.array.readiness().ok_or_else(|| Error::internal("no rows of a device"))?;
-        let (offsets, lengths) = &self.ints;
-        let second = lengths.as_ref().unwrap_or(offsets).bytes();
-        let read = read_to_host(readiness, &[offsets.bytes(), second.clone()])?;
-        let width = offsets.dtype().itemsize();
-        let starts = read.require(offsets.bytes().start, offsets.bytes().len())?.chunks_exact(width);
-        let ends = read.require(second.start, second.len())?.chunks_exact(width);
-        let value = |bytes: &[u8]| offsets.value(bytes).and_then(|value| usize::try_from(value).ok());
-        let spans = |start: &[u8], second: &[u8]| {
-            let (start, second) = (value(start)?, value(second)?);
-            let end = if lengths.is_some() { start.saturating_add(second) } else { second };
-            Some((start..end).contains(&item))
-        };
-        let is_next = usize::from(lengths.is_none());
-        let mut rows = starts.zip(ends.skip(is_next)).map(|(start, second)| spans(start, second) == Some(true));
-        Ok(rows.position(|spans| spans))
-    }
-
-    /// Returns the error for a row that is out of bounds.
-    fn outside(&self, row: usize) -> Result<Error> {
-        let (start, second) = self.row(row)?;
-        let of = self.rows.items.map_or_else(String::new, |items| format!(" of {items} elements"));
-        Ok(Error::invalid(match &self.ints.1 {
-            None => format!("offsets from {start} to {second}{of}"),
-            Some(_) => format!("offset {start} and length {second}{of}"),
-        }))
+        let own = DeviceRows::new(array)?;
+        let rows = own.in_kernels()?;
+        Ok(Self { own, rows })
     }
 }
 
@@ -433,7 +366,7 @@ fn items_of(chunks: &[PaddedChunk]) -> usize {
 /// Refuses codes of values whose own bitmap does not tell which are null. Returns whether the host has to compare the dictionaries of chunks.
 fn check_codes(spec: &Spec, chunks: &[PaddedChunk], device: Device, pad: Pad) -> Result<bool> {
     let filled = chunks.iter().filter(|chunk| chunk.rows.items != Some(0));
-    let items = filled.map(|chunk| chunk.items(chunk.array.field(), 0..0)).collect::<Result<Vec<_>>>()?;
+    let items = filled.map(|chunk| chunk.own.items(chunk.own.array.field(), &(0..0))).collect::<Result<Vec<_>>>()?;
     let leaves = items.iter().map(|items| ColumnRef::whole(items).leaf(spec)).collect::<Result<Vec<_>>>()?;
     if !leaves.iter().all(Leaf::has_plain_dictionary) {
         let actions: Vec<_> = Plan::padding_actions(spec, pad.length).map(|action| action.to_string()).collect();

@@ -388,6 +388,9 @@ pub(super) fn ints_part(
     Part::new(name, field, (dtype, count), actions, options.copy)
 }
 
+/// The condition for null rows to be made empty.
+pub(super) const SPAN_ELEMENTS: &str = "null rows span elements";
+
 /// What offsets need that may be those of a slice.
 pub(super) fn rebased_if_slice() -> PossibleStep {
     let text = format!("{}, if it is one", Action::RebaseOffsets);

@@ -3,6 +3,7 @@
 mod construct;
 mod device_offsets;
 mod device_padded;
+mod device_rows;
 mod elements;
 mod level;
 mod pad_rules;

@@ -2,10 +2,10 @@
 
 use arrow_schema::{DataType, Field, FieldRef};
 
-use super::device_offsets::ENDS_READ;
+use super::device_offsets::{ENDS_READ, NULL_ROWS_READ};
 use super::device_padded::CODES_READ;
 use super::elements::{item_field, leaf_spec};
-use super::level::{UnreadRows, has_lengths, rebased_if_slice};
+use super::level::{SPAN_ELEMENTS, UnreadRows, has_lengths, rebased_if_slice};
 use super::padded::plan_padded_type;
 use super::part::Part;
 use super::planned::PlannedRagged;
@@ -140,21 +140,23 @@ fn plan_possible(
     if !is_made && is_certain {
         plan.error = plan.error.take().or_else(|| Some(needs_copy(device, &undecided.steps.join(", "))));
     }
-    let are_refused = if is_on_host { options.nulls == NullPolicy::Error } else { options.nulls != NullPolicy::Keep };
-    let nulls = match part.as_str() {
-        "offsets" => level.is_nullable() && are_refused,
-        "values" => may_be_null(spec.field()) && options.nulls == NullPolicy::Error,
+    let are_null = match part.as_str() {
+        "offsets" => level.is_nullable(),
+        "values" => may_be_null(spec.field()),
         _ => false,
     };
+    let are_emptied = matches!(options.nulls, NullPolicy::Nan | NullPolicy::Fill(_));
+    let may_span_nulls = !is_on_host && part == "offsets" && are_null && are_emptied;
     let is_runs = matches!(spec.field().data_type(), DataType::RunEndEncoded(_, _));
     let are_joined = is_values && in_chunks;
     let refused_if = &mut undecided.refused_if;
-    refused_if.extend(nulls.then(|| NULLS.to_owned()));
+    refused_if.extend((are_null && options.nulls == NullPolicy::Error).then(|| NULLS.to_owned()));
+    refused_if.extend(may_span_nulls.then(|| SPAN_ELEMENTS.to_owned()));
     refused_if.extend((are_joined && spec.has_codes()).then(|| DICTIONARIES.to_owned()));
     refused_if
         .extend((are_joined && is_on_host && is_runs && spec.is_cast()).then(|| "null rows span runs".to_owned()));
-    if !is_on_host && part == "offsets" && !has_lengths(level) {
-        plan.waits.push(ENDS_READ);
+    if !is_on_host && part == "offsets" && (may_span_nulls || !has_lengths(level)) {
+        plan.waits.push(if may_span_nulls { NULL_ROWS_READ } else { ENDS_READ });
         plan.error = plan.error.take().or_else(|| (!is_made).then(|| unknown_runtime(device)));
     }
     if !is_on_host && is_values {
@@ -176,9 +178,6 @@ fn levels(field: &FieldRef) -> Result<Vec<FieldRef>> {
     }
     Ok(levels)
 }
-
-/// The condition for null rows to be made empty.
-const SPAN_ELEMENTS: &str = "null rows span elements";
 
 /// What may have to happen to a part of rows of this level; `spec` is that of the innermost elements.
 fn possible_steps(part: &str, level: &Field, spec: &Spec, options: &Options, in_chunks: bool) -> Vec<PossibleStep> {

@@ -95,7 +95,7 @@ FAMILIES = [
     Family(
         "measure_rows",
         "4 or 8 a row, twice with list views",
-        "8 a row if lengths are kept, else 40 in all",
+        "8 a row if lengths are kept, else 48 in all",
         {0: 8},
         "neighbours read neighbouring offsets, each once from memory; two atomics a block, and one a thread that "
         "finds a fault",

@@ -33,7 +33,7 @@ const _: () = assert!(size_of::<KernelRows>() == 48 && align_of::<KernelRows>() 
 
 impl KernelRows {
     /// The number of results of [`Current::measure_rows`].
-    pub(crate) const NUMBERS: usize = 5;
+    pub(crate) const NUMBERS: usize = 6;
 
     /// Returns rows of these offsets and sizes, of any alignment, without padding.
     ///
@@ -74,9 +74,9 @@ pub(crate) struct PlacedElements {
 
 // `Launch` invariant, as in `kernels.rs`: each list of parameters has the types and the order of its kernel in kernel_ragged.cuh.
 impl Current {
-    /// Lowers the five 64-bit numbers from `found` on to what it finds in the rows, and writes to `kept` how many items each row keeps, at
+    /// Lowers the six 64-bit numbers from `found` on to what it finds in the rows, and writes to `kept` how many items each row keeps, at
     /// most `most`. The numbers are the complement of the largest length, the first row whose offsets are out of bounds of `items`, the
-    /// first row with more items than `most`, the first null row, and the complement of the largest end.
+    /// first row with more items than `most`, the first null row, the complement of the largest end, and the first null row with items.
     ///
     /// # Errors
     /// As [`Current::unpack_bits`].

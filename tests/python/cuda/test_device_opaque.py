@@ -152,6 +152,6 @@ def test_rows_whose_offsets_nobody_reads_are_views_and_others_are_refused() -> N
     with pytest.raises(ad.ConversionError, match="whose runtime is not known here") as caught:
         ad.to_ragged(lists)
     assert str(caught.value) in {row.error for row in ad.explain(lists)}
-    with pytest.raises(ad.ConversionError, match="a copy on metal:0 is needed .* own asked for") as caught:
+    with pytest.raises(ad.ConversionError, match=r"a copy on metal:0 is needed .* own asked for") as caught:
         ad.to_ragged(views, copy=True)
     assert str(caught.value) in {row.error for row in ad.explain(views, copy=True)}

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from device_arrow import CUDA, CUDA_HOST, CUDA_MANAGED, DeviceArray, DeviceStream, Memory, pointer
 from test_device_conversions import bits
+from test_device_dictionaries import forget
 
 TYPES = [
     pa.list_(pa.int16()),
@@ -52,7 +53,13 @@ def is_the_same(made: Any, expected: Any) -> None:
         is_the_same(made.values, expected.values)
     else:
         assert (made.values.dtype, made.values.shape) == (expected.values.dtype, expected.values.shape)
-        assert np.array_equal(host(made.values), bits(expected.values))
+        own, other = host(made.values), bits(expected.values)
+        if expected.lengths is None:
+            assert np.array_equal(own, other)
+        else:
+            # Elements that no row shows may be any.
+            for start, length in zip(bits(expected.offsets), bits(expected.lengths), strict=True):
+                assert np.array_equal(own[start : start + length], other[start : start + length])
 
 
 def rows(data_type: pa.DataType, count: int, nulls: float, seed: int) -> pa.Array:
@@ -74,10 +81,11 @@ def rows(data_type: pa.DataType, count: int, nulls: float, seed: int) -> pa.Arra
 
 
 @pytest.mark.parametrize("data_type", TYPES, ids=str)
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(10))
 def test_slices_and_chunks_are_those_of_the_host(data_type: pa.DataType, seed: int) -> None:
     chance = random.Random(seed)
-    keywords: dict[str, Any] = chance.choice([{}, {"nulls": "keep"}, {"copy": True}, {"nulls": "keep", "copy": True}])
+    nulls = chance.choice([{}, {"nulls": "keep"}, {"nulls": 0}])
+    keywords: dict[str, Any] = nulls | chance.choice([{}, {"copy": True}])
     whole = rows(data_type, chance.choice([3, 40, 700]), 0.2 if "nulls" in keywords else 0.0, seed)
     cuts = sorted(chance.randrange(len(whole) + 1) for _ in range(chance.randrange(5)))
     chunks = [whole[start:end] for start, end in zip([chance.randrange(2), *cuts], [*cuts, len(whole)], strict=True)]
@@ -158,8 +166,9 @@ def test_null_rows_that_are_refused_or_filled_are_those_of_all_chunks() -> None:
     with pytest.raises(ad.NullError, match="the row is null") as caught:
         ad.to_ragged(on_device(*chunks))
     assert caught.value.row == 3
-    with pytest.raises(ad.ConversionError, match="null rows made empty"):
-        ad.to_ragged(on_device(*chunks), nulls=0)
+    stream = on_device(*chunks)
+    assert ad.explain(stream, nulls=0)["offsets"].refused_if == ["null rows span elements"]
+    is_the_same(ad.to_ragged(stream, nulls=0), ad.to_ragged(pa.chunked_array(chunks), nulls=0))
     made = ad.to_ragged(on_device(*chunks), nulls="keep")
     assert np.array_equal(host(made.validity), [1, 1, 1, 0, 1])
 
@@ -237,3 +246,63 @@ def test_groups_have_rows_of_slices_and_of_chunks_too() -> None:
     expected = ad.to_tensors(pa.chunked_array(chunks), columns=columns)
     is_the_same(made["rows"], expected["rows"])
     assert np.array_equal(host(made["n"]), bits(expected["n"]))
+
+
+def spanning(data_type: pa.DataType) -> pa.Array:
+    """A null row that spans an element of its own."""
+    items, mask = pa.array([1, 2, 3, 4], pa.int16()), pa.array([False, True, False])
+    if pa.types.is_list_view(data_type):
+        starts, lengths = pa.array([0, 1, 2], pa.int32()), pa.array([1, 1, 2], pa.int32())
+        return pa.ListViewArray.from_arrays(starts, lengths, items, mask=mask)
+    offsets = [0, 1, 2, 4]
+    if pa.types.is_large_list(data_type):
+        return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), items, mask=mask)
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), items, mask=mask)
+
+
+@pytest.mark.parametrize("make", [pa.list_, pa.large_list, pa.list_view])
+@pytest.mark.parametrize("memory", [CUDA, CUDA_HOST, CUDA_MANAGED])
+def test_null_rows_without_elements_are_empty_already_and_others_are_refused(
+    make: Any, memory: int, host_waits: Any
+) -> None:
+    data_type = make(pa.int16())
+    free = pa.array([[1], None, [], [2, None, 3], None], data_type)
+    for data in (free, free[1:], free[3:], free[1:2], spanning(data_type)[2:], spanning(data_type)[:1]):
+        array = ad.from_arrow(DeviceArray(data, memory, change=forget).give())
+        row = ad.explain(array, nulls=7)["offsets"]
+        waits = host_waits()
+        made = ad.to_ragged(array, nulls=7)
+        # One for the rows; elements are filled by a kernel.
+        assert waits.ours <= 1
+        is_the_same(made, ad.to_ragged(data, nulls=7))
+        assert made.offsets.copied == (not pa.types.is_list_view(data_type) and row.how != "view" and starts_late(data))
+        assert row.refused_if == (["null rows span elements"] if data.buffers()[0] else [])
+        assert any("null rows span" in wait for wait in row.waits) == bool(row.refused_if)
+    array = ad.from_arrow(DeviceArray(spanning(data_type), memory).give())
+    row = ad.explain(array, nulls=7)["offsets"]
+    assert (row.error, row.refused_if) == (None, ["null rows span elements"])
+    with pytest.raises(ad.ConversionError, match="null rows made empty") as caught:
+        ad.to_ragged(array, nulls=7)
+    assert "copy the data to the CPU first" in str(caught.value.remedy)
+    assert np.array_equal(host(ad.to_ragged(array, nulls="keep").validity), [1, 0, 1])
+
+
+def starts_late(data: pa.Array) -> bool:
+    offsets = np.frombuffer(data.buffers()[1], "int64" if pa.types.is_large_list(data.type) else "int32")
+    return bool(offsets[data.offset])
+
+
+def test_a_row_outside_of_the_elements_is_named_where_nulls_are_filled() -> None:
+    """The kernel that looks for null rows looks at all offsets."""
+    memory = Memory()
+    wrong = memory.place(struct.pack("4i", 0, 2, 1, 3))
+
+    def replace(node: producers.Array) -> None:
+        node.buffers[1] = wrong
+
+    data = pa.array([[1, 2], None, [3]])
+    with pytest.raises(ad.ConversionError, match=r"offsets from 2 to 1 of 3 elements") as caught:
+        ad.to_ragged(
+            DeviceStream([DeviceArray(data), DeviceArray(data, memory=memory, change=replace)]).give(), nulls=0
+        )
+    assert caught.value.row == 4
