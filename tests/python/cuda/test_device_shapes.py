@@ -134,6 +134,7 @@ def test_explain_of_a_stream_of_rows_says_that_kernels_join_them(data_type: pa.D
         row = ad.explain(stream(1), **keywords)["offsets"]
         assert (row.how, row.kernel, row.refused_if) == ("view or copy", True, told)
         assert row.steps == ["copied, unless all rows are in one aligned chunk", *rebased]
+        assert ["null rows span" in wait for wait in row.waits] == ([nulls == 0] if nulls == 0 or not is_view else [])
         assert not ad.to_ragged(stream(1), **keywords).offsets.copied
         made = ad.to_ragged(stream(2), **keywords)
         assert made.offsets.copied
