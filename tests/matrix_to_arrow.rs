@@ -19,7 +19,7 @@ use arrow_array::types::{Float64Type, Int64Type};
 use arrow_array::{Array, DictionaryArray, FixedSizeListArray, Int64Array, StringArray, TimestampMicrosecondArray};
 use arrow_dlpack::{
     ColumnOptions, Conversion, CopyLog, CopyMode, DType, DecimalMode, DeviceArray, DictionaryMode, ErrorKind,
-    PerColumn, Tensor, explain_matrix_to_arrow, matrix_to_arrow, to_arrow,
+    MemoryOrder, PerColumn, Tensor, explain_matrix_to_arrow, matrix_to_arrow, to_arrow,
 };
 use arrow_schema::{DataType, Field, TimeUnit};
 use proptest::prelude::*;
@@ -398,5 +398,18 @@ fn a_report_counts_the_split_of_a_validity() {
         log.track(|| matrix_to_arrow(&matrix, &["a", "b", "c"], &options)).unwrap();
         assert!(report.rows.iter().all(|row| row.steps == steps), "{report}");
         assert_eq!(report.bytes(), log.bytes());
+    }
+}
+
+#[test]
+fn columns_of_any_length_are_a_column_major_matrix_again() {
+    for dtype in [DType::UInt8, DType::Float32, DType::Float64, DType::Complex128] {
+        for rows in (1..if cfg!(miri) { 20 } else { 300 }).chain([512, 1_000, 4_096]) {
+            let tensor = matrix(dtype, rows, 3).0;
+            let batch = matrix_to_arrow(&tensor, &names(3), &ColumnOptions::default()).unwrap();
+            let again = Conversion::default().memory_order(MemoryOrder::F).copy(CopyMode::Never).to_tensor(&batch);
+            let again = again.unwrap_or_else(|error| panic!("{rows} of {dtype}: {error}"));
+            assert_eq!(again.as_ptr(), Conversion::default().to_tensor(&batch.column(0).unwrap()).unwrap().as_ptr());
+        }
     }
 }

@@ -10,11 +10,11 @@ use arrow_array::builder::{Int64Builder, MapBuilder, StringBuilder};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int8Type, Int32Type};
 use arrow_array::{
-    Array, ArrayRef, Date64Array, DictionaryArray, Int8Array, Int32Array, Int64Array, ListArray, RunArray, StructArray,
-    UnionArray,
+    Array, ArrayRef, Date64Array, DictionaryArray, FixedSizeListArray, Int8Array, Int32Array, Int64Array, ListArray,
+    RecordBatch, RunArray, StructArray, UnionArray,
 };
 use arrow_buffer::{NullBuffer, OffsetBuffer, ScalarBuffer};
-use arrow_dlpack::{ErrorKind, Result, check_request, request_field};
+use arrow_dlpack::{DeviceArray, ErrorKind, Result, check_request, request_field};
 use arrow_schema::{DataType, Field, FieldRef, TimeUnit, UnionFields, UnionMode};
 use support::arrow::{extension, field, list, shared};
 
@@ -237,4 +237,63 @@ fn runs_that_a_null_row_hides_stay_values_where_items_are_not_nullable() {
     let narrow = narrow.as_list::<i32>();
     assert_eq!(narrow.value(0).as_primitive::<Int8Type>().values(), &[10]);
     assert!(narrow.is_null(1));
+}
+
+/// A null row that spans two null items, behind one of two numbers.
+fn hidden() -> ListArray {
+    let items = Int8Array::from(vec![Some(1), Some(2), None, None]);
+    let nulls = NullBuffer::from(vec![true, false]);
+    ListArray::new(
+        Arc::new(Field::new("item", DataType::Int8, true)),
+        OffsetBuffer::new(vec![0, 2, 4].into()),
+        Arc::new(items),
+        Some(nulls),
+    )
+}
+
+#[test]
+fn nulls_that_no_row_shows_are_none_in_the_result() {
+    let lists = hidden();
+    let own = Arc::new(Field::new("item", DataType::Int8, true));
+    let fixed = FixedSizeListArray::new(own, 2, lists.values().clone(), lists.nulls().cloned());
+    let item = |data_type| Arc::new(Field::new("item", data_type, false));
+    for source in [&lists as &dyn Array, &fixed, &lists.slice(0, 1)] {
+        for item in [item(DataType::Int8), item(DataType::Int16)] {
+            for to in
+                [DataType::List(item.clone()), DataType::LargeList(item.clone()), DataType::ListView(item.clone())]
+            {
+                let read = request(source, &field("x", to.clone()));
+                let read = read.unwrap_or_else(|error| panic!("{} as {to}: {error}", source.data_type()));
+                assert_eq!((read.len(), read.is_valid(0)), (source.len(), true), "{to}");
+                assert_eq!(read.is_valid(read.len() - 1), source.is_valid(source.len() - 1), "{to}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_error_of_an_item_names_its_column_and_its_row() {
+    let items = Int64Array::from(vec![Some(1), Some(2), None, Some(-1)]);
+    let offsets = OffsetBuffer::new(vec![0, 2, 2, 4].into());
+    let lists: ArrayRef =
+        Arc::new(ListArray::new(Arc::new(Field::new("item", DataType::Int64, true)), offsets, Arc::new(items), None));
+    let batch = RecordBatch::try_from_iter([("a", lists.slice(0, 1)), ("b", lists.slice(2, 1))]).unwrap();
+    let batch = DeviceArray::from_record_batch(&batch).unwrap();
+    let of_items = |data_type, nullable| {
+        let item = Arc::new(Field::new("item", data_type, nullable));
+        let fields = ["a", "b"].map(|name| Field::new(name, DataType::List(item.clone()), true));
+        Arc::new(Field::new("", DataType::Struct(fields.to_vec().into()), false))
+    };
+    let error = request_field(&batch, &of_items(DataType::Int64, false)).unwrap_err();
+    assert_eq!((error.kind(), error.column(), error.row()), (ErrorKind::Null, Some("item"), Some(0)));
+    assert!(error.reason().ends_with("inside of column \"b\""), "{error}");
+    let error = request_field(&batch, &of_items(DataType::Time64(TimeUnit::Nanosecond), true)).unwrap_err();
+    assert_eq!((error.kind(), error.column(), error.row()), (ErrorKind::Cast, Some("item"), Some(0)));
+    assert!(error.reason().contains("\"b\""), "{error}");
+    // Of one array, by its own name, at the row that shows the item.
+    let wanted = DataType::List(required("item", DataType::Int64));
+    let error = request(&lists, &field("x", wanted.clone())).unwrap_err();
+    assert_eq!((error.row(), error.reason().ends_with("inside of column \"x\"")), (Some(2), true), "{error}");
+    let error = request(&lists.slice(1, 2), &field("x", wanted)).unwrap_err();
+    assert_eq!(error.row(), Some(1), "{error}");
 }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int8Type, Int32Type, Int64Type};
 use arrow_array::{
-    Array, ArrayRef, DictionaryArray, FixedSizeListArray, Int8Array, Int32Array, Int64Array, ListArray, StringArray,
-    StructArray, TimestampSecondArray,
+    Array, ArrayRef, DictionaryArray, FixedSizeListArray, Int8Array, Int32Array, Int64Array, ListArray, RunArray,
+    StringArray, StructArray, TimestampSecondArray,
 };
 use arrow_buffer::{NullBuffer, OffsetBuffer};
 use arrow_dlpack::{ErrorKind, Result, check_request, request_field};
@@ -163,4 +163,23 @@ fn columns_of_structs_are_made_in_the_same_ways() {
     let shown = StructArray::new(structs.fields().clone(), structs.columns().to_vec(), None);
     let error = request(&shown, &own(&shown), DataType::Struct(wanted.into())).unwrap_err();
     assert_eq!((error.kind(), error.row(), error.column()), (ErrorKind::Cast, Some(1), Some("n")), "{error}");
+}
+
+#[test]
+fn values_of_runs_and_of_dictionaries_become_no_lists_of_one() {
+    let numbers = Int32Array::from(vec![Some(1), None]);
+    let runs = RunArray::<Int32Type>::try_new(&Int32Array::from(vec![1, 2]), &numbers).unwrap();
+    let codes = DictionaryArray::<Int8Type>::new(Int8Array::from(vec![0, 1]), Arc::new(numbers.clone()));
+    let lists = list(DataType::Int32, 1);
+    let values = Arc::new(Field::new("values", lists.clone(), true));
+    let as_runs = DataType::RunEndEncoded(Arc::new(Field::new("run_ends", DataType::Int32, false)), values);
+    let as_codes = DataType::Dictionary(Box::new(DataType::Int32), Box::new(lists.clone()));
+    for source in [&numbers as &dyn Array, &runs, &codes] {
+        for to in [&as_runs, &as_codes] {
+            let error = check_request(&own(source), &field("x", to.clone())).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Cast, "{} as {to}", source.data_type());
+        }
+        let made = request(source, &own(source), lists.clone()).unwrap();
+        assert_eq!((made.is_valid(0), made.is_valid(1)), (true, false), "{}", source.data_type());
+    }
 }

@@ -77,7 +77,12 @@ impl<'a> PlannedColumn<'a> {
             sizes.iter_mut().for_each(|size| size.unread.dictionary = true);
         }
         let placement = readiness.map_or(Placement::Host, |readiness| column_placement(spec, &chunks, readiness));
-        let plan = Plan::new(spec, &sizes, options, placement)?;
+        let plan = Plan::new(spec, &sizes, options, placement).or_else(|error| {
+            // A copy that is allowed would be refused for other dictionaries.
+            let is_on_host = placement == Placement::Host;
+            is_on_host.then(|| shared_dictionary(spec, &chunks)).transpose()?;
+            Err(error)
+        })?;
         Ok(Self { spec, copy, plan, chunks, readiness })
     }
 

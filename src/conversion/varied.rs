@@ -7,7 +7,7 @@ use arrow_schema::{DataType, Field, FieldRef};
 use super::converted::Converted;
 use super::planned_rows::{PlannedBatch, PlannedRows};
 use crate::arrow::DeviceArray;
-use crate::error::{Error, Result};
+use crate::error::{Error, Remedy, Result};
 use crate::ragged::{PlannedPadded, PlannedRagged, check_ragged, has_codes, has_lengths};
 use crate::spec::{Conversion, CopyMode, Group, GroupForm, Options, Pad, all_or_errors, remedy_of_fixed_lists, select};
 
@@ -49,6 +49,12 @@ impl VariedGroup {
                 // It is for the group that makes a tensor of the same column, and not for the items of the lists.
                 if conversion.selection.has_tensor_of(column.name()) {
                     options.length = None;
+                }
+                if let Some(length) = options.length.filter(|length| length.by_name) {
+                    let reason = format!("the length {} is for lists that become rows of one shape", length.value);
+                    return Err(Error::argument(format!("{reason}, and this column is only padded or ragged"))
+                        .remedy_is(Remedy::LeaveOutOfLength)
+                        .in_column(column.name()));
                 }
                 (rows_field(column, group), options)
             }

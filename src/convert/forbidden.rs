@@ -17,8 +17,31 @@ use arrow_schema::{DataType, Field, FieldRef, TimeUnit, UnionFields};
 
 use crate::arrow::{has_type, list_item};
 
-/// What is found: the field's name, and the row where it can be told.
-type Fault = (String, Option<usize>);
+/// What is found.
+#[derive(Debug, Default)]
+pub(super) struct Fault {
+    /// The name of the field that it is in; empty if no field below the column has it.
+    pub(super) column: String,
+    /// The row, where it can be told.
+    pub(super) row: Option<usize>,
+    /// The column that this field is part of, if it is none itself: an item, or a field of a struct.
+    pub(super) inside: Option<String>,
+}
+
+impl Fault {
+    fn at(row: usize) -> Self {
+        Self { row: Some(row), ..Self::default() }
+    }
+
+    fn with_row(self, row: Option<usize>) -> Self {
+        Self { row, ..self }
+    }
+
+    /// Says which column it is inside of.
+    pub(super) fn place(&self) -> String {
+        self.inside.as_ref().map_or_else(String::new, |column| format!(", inside of column {column:?}"))
+    }
+}
 
 /// What is looked for.
 #[derive(Clone, Copy)]
@@ -73,7 +96,7 @@ fn allows_nulls_below(data_type: &DataType) -> bool {
 }
 
 /// Returns the items of a list type, and the entries of a map.
-fn items(data_type: &DataType) -> Option<&FieldRef> {
+pub(super) fn items(data_type: &DataType) -> Option<&FieldRef> {
     match data_type {
         DataType::Map(entries, _) => Some(entries),
         other => list_item(other),
@@ -150,7 +173,13 @@ fn walk(field: &Field, array: &dyn Array, excused: Option<&NullBuffer>, rule: Ru
         Rule::Limits(_) => None,
     };
     let found = null.or_else(|| look(field.data_type(), array, excused, rule));
-    found.map(|(column, row)| (if column.is_empty() { field.name().clone() } else { column }, row))
+    let name = field.name();
+    found.map(|found| match &found.column {
+        own if own.is_empty() => Fault { column: name.clone(), ..found },
+        // The outermost field that has a name is the column.
+        own if own != name && !name.is_empty() => Fault { inside: Some(name.clone()), ..found },
+        _ => found,
+    })
 }
 
 /// Returns the first row in which a field is null, and forbids it.
@@ -158,7 +187,9 @@ fn first_null_row(field: &Field, array: &dyn Array, excused: Option<&NullBuffer>
     if field.is_nullable() {
         return None;
     }
-    nulls_of(array).and_then(|nulls| first_forbidden(&nulls, excused)).map(|row| (field.name().clone(), Some(row)))
+    nulls_of(array)
+        .and_then(|nulls| first_forbidden(&nulls, excused))
+        .map(|row| Fault { column: field.name().clone(), ..Fault::at(row) })
 }
 
 /// Looks at values of a type, and at the fields below it. The name of what is found is empty if no field below has it.
@@ -171,7 +202,7 @@ fn look(data_type: &DataType, array: &dyn Array, excused: Option<&NullBuffer>, r
             if own == data_type || !has_limits(data_type) {
                 return None;
             }
-            let beyond = first_beyond(array, excused).map(|row| (String::new(), Some(row)));
+            let beyond = first_beyond(array, excused).map(Fault::at);
             beyond.or_else(|| below(data_type, array, excused, Rule::Limits(own)))
         }
     }
@@ -180,7 +211,7 @@ fn look(data_type: &DataType, array: &dyn Array, excused: Option<&NullBuffer>, r
 /// Looks at the fields below a type. The array may be of a type that is cast to this one.
 #[allow(clippy::disallowed_methods, reason = "the caller has asked for the memory: require_nulls, require_cast")]
 fn below(data_type: &DataType, array: &dyn Array, excused: Option<&NullBuffer>, rule: Rule<'_>) -> Option<Fault> {
-    let without_row = |found: Option<Fault>| found.map(|(column, _)| (column, None));
+    let without_row = |found: Option<Fault>| found.map(|found| found.with_row(None));
     match (data_type, array.data_type()) {
         (own, DataType::Dictionary(_, _)) => {
             let own = if let DataType::Dictionary(_, values) = own { values } else { own };
@@ -213,15 +244,17 @@ fn below(data_type: &DataType, array: &dyn Array, excused: Option<&NullBuffer>, 
             let size = usize::try_from(*size).ok()?;
             let excused = NullBuffer::union(excused, array.nulls()).map(|excused| excused.expand(size));
             let values = array.as_fixed_size_list().values();
-            let (column, row) = walk(item, values.as_ref(), excused.as_ref(), rule.items())?;
-            Some((column, row.and_then(|row| row.checked_div(size))))
+            let found = walk(item, values.as_ref(), excused.as_ref(), rule.items())?;
+            let row = found.row.and_then(|row| row.checked_div(size));
+            Some(found.with_row(row))
         }
         (DataType::Union(fields, _), DataType::Union(own, _)) => below_union(fields, own, array, excused, rule),
-        // The rows of other lists are not told.
         (own, _) => {
             let item = items(own)?;
             let (values, shown) = shown_items(array, excused)?;
-            without_row(walk(item, values.as_ref(), shown.as_ref(), rule.items()))
+            let found = walk(item, values.as_ref(), shown.as_ref(), rule.items())?;
+            let row = found.row.and_then(|slot| row_with_item(array, slot, excused));
+            Some(found.with_row(row))
         }
     }
 }
@@ -248,6 +281,37 @@ pub(super) fn shown_items(array: &dyn Array, excused: Option<&NullBuffer>) -> Op
         }
         _ => None,
     }
+}
+
+/// Returns the first row that is seen and shows an item, by its number among those of [`shown_items`].
+fn row_with_item(array: &dyn Array, item: usize, excused: Option<&NullBuffer>) -> Option<usize> {
+    fn of_lists<T: OffsetSizeTrait>(offsets: &OffsetBuffer<T>, row: usize) -> Option<Range<usize>> {
+        let first = offsets.first()?.as_usize();
+        let at = |row: usize| offsets.get(row)?.as_usize().checked_sub(first);
+        Some(at(row)?..at(row + 1)?)
+    }
+    fn of_views<T: OffsetSizeTrait>(offsets: &[T], sizes: &[T], row: usize) -> Option<Range<usize>> {
+        let start = offsets.get(row)?.as_usize();
+        Some(start..start.saturating_add(sizes.get(row)?.as_usize()))
+    }
+    let range = |row: usize| match array.data_type() {
+        DataType::List(_) => of_lists(array.as_list::<i32>().offsets(), row),
+        DataType::LargeList(_) => of_lists(array.as_list::<i64>().offsets(), row),
+        DataType::Map(_, _) => of_lists(array.as_map().offsets(), row),
+        DataType::ListView(_) => {
+            let lists = array.as_list_view::<i32>();
+            of_views(lists.offsets(), lists.sizes(), row)
+        }
+        DataType::LargeListView(_) => {
+            let lists = array.as_list_view::<i64>();
+            of_views(lists.offsets(), lists.sizes(), row)
+        }
+        _ => None,
+    };
+    (0..array.len()).find(|row| {
+        let is_shown = array.is_valid(*row) && is_seen(excused, *row);
+        is_shown && range(*row).is_some_and(|items| items.contains(&item))
+    })
 }
 
 /// Returns the items from the first to the last offset.
@@ -346,8 +410,9 @@ fn below_union(
     let array = array.as_any().downcast_ref::<UnionArray>()?;
     fields.iter().zip(own.iter()).enumerate().find_map(|(index, ((_, field), (id, _)))| {
         let shown = shown_of_union(array, id, excused);
-        let (column, slot) = walk(field, array.child(id).as_ref(), Some(&shown), rule.field(index))?;
-        Some((column, slot.and_then(|slot| rows_of(array, id, excused).find(|row| slot_of(array, *row) == Some(slot)))))
+        let found = walk(field, array.child(id).as_ref(), Some(&shown), rule.field(index))?;
+        let row = found.row.and_then(|slot| rows_of(array, id, excused).find(|row| slot_of(array, *row) == Some(slot)));
+        Some(found.with_row(row))
     })
 }
 

@@ -26,6 +26,7 @@ mod fast_view;
 mod first_error;
 mod forbidden;
 mod gather;
+mod hidden_nulls;
 mod host_pass;
 mod join_rows;
 mod lane;

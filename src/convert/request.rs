@@ -1,5 +1,6 @@
 //! `requested_schema`: converts an array to another type exactly, or returns an error.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use arrow_array::Array;
@@ -7,6 +8,7 @@ use arrow_schema::{DataType, Field, FieldRef};
 
 use super::budget::{require_cast, require_nulls};
 use super::forbidden::{allows_nulls, first_null, first_outside, has_limits};
+use super::hidden_nulls::without_hidden_nulls;
 use super::request_types::{check_extensions, check_names, plain_runs};
 use super::requested_values::{check_exact, requested_values};
 use crate::arrow::{DeviceArray, counts_in, same_layout};
@@ -21,9 +23,9 @@ use crate::error::{Error, ErrorKind, Remedy, Result, catch_panic};
 /// When names or the number of fields differ, no cast exists, a value would not survive the round trip, or a null meets
 /// a field that is not nullable. Never turns a value into a null.
 pub fn request_field(array: &DeviceArray, requested: &FieldRef) -> Result<DeviceArray> {
-    let own = array.field();
+    let (mut array, own) = (Cow::Borrowed(array), array.field());
     if own == requested {
-        return Ok(array.clone());
+        return Ok(array.into_owned());
     }
     let in_request =
         |error: Error| error.in_column(if requested.name().is_empty() { own.name() } else { requested.name() });
@@ -42,7 +44,11 @@ pub fn request_field(array: &DeviceArray, requested: &FieldRef) -> Result<Device
         let read = array.to_arrow()?;
         require_nulls(&read.to_data()).map_err(in_request)?;
         check_nulls(requested, read.as_ref()).map_err(in_request)?;
+        if let Some(made) = without_hidden_nulls(&read, requested)? {
+            array = Cow::Owned(DeviceArray::from_arrow(made.as_ref(), own.clone())?);
+        }
     }
+    let array = array.as_ref();
     if same_layout(own.data_type(), requested.data_type()) || counts_in(own.data_type(), requested.data_type()) {
         let given = array.relabel(requested.clone())?;
         if counts_in(own.data_type(), requested.data_type()) {
@@ -81,12 +87,12 @@ fn unread_counts(device: Device, from: &DataType, to: &DataType) -> Error {
 
 /// Refuses values that a requested type does not allow, though it can store them.
 fn check_limits(from: &DataType, requested: &Field, array: &dyn Array) -> Result<()> {
-    let Some((column, row)) = first_outside(from, requested, array) else { return Ok(()) };
-    let to = requested.data_type();
-    let reason = format!("{from} as {to}: a value is no whole day, or no time of a day, as the type asks");
+    let Some(found) = first_outside(from, requested, array) else { return Ok(()) };
+    let (to, place) = (requested.data_type(), found.place());
+    let reason = format!("{from} as {to}: a value is no whole day, or no time of a day, as the type asks{place}");
     let error = Error::new(ErrorKind::Cast, reason).remedy_is("request a type that holds every value");
-    let error = if column.is_empty() { error } else { error.in_column(&column) };
-    Err(row.map_or(error.clone(), |row| error.at_row(row)))
+    let error = if found.column.is_empty() { error } else { error.in_column(&found.column) };
+    Err(found.row.map_or(error.clone(), |row| error.at_row(row)))
 }
 
 /// Returns the error of a single column in a request for structs; `None` if no single column is at fault.
@@ -172,9 +178,8 @@ pub(crate) fn fixed_bytes(data_type: &DataType, rows: usize) -> Option<usize> {
 
 /// Refuses nulls where the requested field allows none.
 fn check_nulls(requested: &Field, array: &dyn Array) -> Result<()> {
-    let Some((column, row)) = first_null(requested, array) else { return Ok(()) };
-    let error = Error::new(ErrorKind::Null, "a null, and the requested field is not nullable")
-        .remedy_is("request a nullable field")
-        .in_column(&column);
-    Err(row.map_or(error.clone(), |row| error.at_row(row)))
+    let Some(found) = first_null(requested, array) else { return Ok(()) };
+    let reason = format!("a null, and the requested field is not nullable{}", found.place());
+    let error = Error::new(ErrorKind::Null, reason).remedy_is("request a nullable field").in_column(&found.column);
+    Err(found.row.map_or(error.clone(), |row| error.at_row(row)))
 }

@@ -87,15 +87,18 @@ fn is_list_of_one(from: &DataType, to: &DataType) -> bool {
     is_item(from) && matches!(to, DataType::FixedSizeList(_, 1))
 }
 
-/// Whether lists, at any level, have items or fields of items that [`is_list_of_one`] is true of: nothing here makes these.
-fn has_items_as_lists(from: &DataType, to: &DataType, in_lists: bool) -> bool {
-    if in_lists && is_list_of_one(from, to) {
+/// Whether lists, dictionaries or runs, at any level, have items, values or fields of them that [`is_list_of_one`] is true of: nothing here
+/// makes these.
+fn has_items_as_lists(from: &DataType, to: &DataType, is_below: bool) -> bool {
+    if is_below && is_list_of_one(from, to) {
         return true;
     }
     match (from, to, item(from), item(to)) {
+        (_, DataType::Dictionary(_, wanted), ..) => has_items_as_lists(values_of(from), wanted, true),
+        (_, DataType::RunEndEncoded(_, wanted), ..) => has_items_as_lists(values_of(from), wanted.data_type(), true),
         (_, _, Some(from), Some(to)) => has_items_as_lists(from, to, true),
         (DataType::Struct(from), DataType::Struct(to), ..) => {
-            from.iter().zip(to).any(|(from, to)| has_items_as_lists(from.data_type(), to.data_type(), in_lists))
+            from.iter().zip(to).any(|(from, to)| has_items_as_lists(from.data_type(), to.data_type(), is_below))
         }
         _ => false,
     }
@@ -128,6 +131,15 @@ fn text_items_of_bools<'a>(own: &'a Field, to: &'a DataType) -> Option<(&'a Fiel
 /// one to their values.
 fn is_of_codes(from: &DataType, to: &DataType) -> bool {
     matches!(from, DataType::Dictionary(_, values) if values.is_primitive()) && (to.is_primitive() || is_utf8(to))
+}
+
+/// The type of the values of a dictionary or of runs, or the type itself.
+fn values_of(data_type: &DataType) -> &DataType {
+    match data_type {
+        DataType::Dictionary(_, values) => values,
+        DataType::RunEndEncoded(_, values) => values.data_type(),
+        other => other,
+    }
 }
 
 /// Whether values of this type are no lists, and no nulls alone.

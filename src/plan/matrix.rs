@@ -74,6 +74,8 @@ impl Plan {
         plan.push(Action::PackMatrix { memory_order }, bytes, false);
         plan.bytes = plan.bytes.saturating_add(bytes);
         plan.refuse_steps(options.copy).map_err(|error| match (data.placement, options.memory_order) {
+            // In no order is what has to be memory of its own a view.
+            _ if private => error,
             (Placement::Views(_), _) if data.is_column_major => error.remedy_is(Remedy::OrderOfView),
             (Placement::Views(device), _) if spec.has_shapes() => error.remedy_is(device.host_remedy()),
             (Placement::Host | Placement::Kernels(_), MemoryOrder::C) if data.is_column_major => {

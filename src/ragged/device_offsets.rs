@@ -5,7 +5,7 @@
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use arrow_schema::{DataType, FieldRef};
+use arrow_schema::{DataType, Field, FieldRef};
 use smallvec::{SmallVec, smallvec};
 
 use super::device_rows::DeviceRows;
@@ -109,7 +109,7 @@ impl<'a> DeviceLevel<'a> {
         let ints = || self.chunks.iter().map(&ints);
         let is_aligned = ints().all(|ints| ints.bytes().start.is_multiple_of(ints.dtype().alignment()));
         let count = self.rows() + usize::from(!has_lengths(self.field));
-        let part = ints_part((name, count), self.field, (self.chunks.len(), is_aligned), own, self.options);
+        let part = ints_part((name, count), self.field, (self.filled().count(), is_aligned), own, self.options);
         if is_cuda(self.device) && !own.contains(&Some(Action::EmptyNullRows)) {
             part.by_kernels(self.device)
         } else {
@@ -121,7 +121,9 @@ impl<'a> DeviceLevel<'a> {
     fn unread_offsets(&self, mut part: Part) -> Part {
         let mut undecided = Undecided::default();
         if part.plan.is_copy() {
-            undecided.steps = part.plan.steps.iter().map(|step| step.action.to_string()).collect();
+            let rebased = (!has_lengths(self.field)).then(|| rebased_if_slice().text);
+            let steps = part.plan.steps.iter().map(|step| step.action.to_string());
+            undecided.steps = steps.chain(rebased).collect();
         } else if !has_lengths(self.field) {
             // Only a step that is certain is refused.
             undecided = Undecided::new(&[rebased_if_slice()], part.copy).unwrap_or_default();
@@ -137,11 +139,9 @@ impl<'a> DeviceLevel<'a> {
 
     /// What the host waits for to make the offsets.
     fn waits(&self) -> impl Iterator<Item = &'static str> {
-        let has_ends = !has_lengths(self.field) && !self.is_empty();
         let has_nulls = self.has_bitmap && self.options.nulls == NullPolicy::Error;
         let waits = [
-            (has_ends && !self.may_span_nulls()).then_some(ENDS_READ),
-            self.may_span_nulls().then_some(NULL_ROWS_READ),
+            ends_read(self.field, self.may_span_nulls()).filter(|_| !self.is_empty()),
             has_nulls.then_some("the bitmap of null rows is read"),
         ];
         waits.into_iter().flatten()
@@ -228,7 +228,8 @@ impl<'a> DeviceLevel<'a> {
     /// Where 32-bit offsets cannot count the elements of all chunks.
     fn shifts(&self, spans: &[Range<usize>]) -> Result<Vec<u64>> {
         let (mut shifts, mut before) = (fallible::with_room(spans.len())?, 0_usize);
-        let is_narrow = ints_dtype(self.field) == DType::Int32;
+        // The offsets of one chunk count its elements already, and those of list views may all begin below the last one.
+        let is_narrow = spans.len() > 1 && ints_dtype(self.field) == DType::Int32;
         for span in spans {
             let end = before.saturating_add(span.len());
             if is_narrow && i32::try_from(end).is_err() {
@@ -258,10 +259,15 @@ impl<'a> DeviceLevel<'a> {
     }
 }
 
-/// The host wait of every level whose rows are not list views.
-pub(super) const ENDS_READ: &str = "the first and the last offset are read";
-/// That of rows whose nulls are filled, and which may be null.
-pub(super) const NULL_ROWS_READ: &str = "the first and the last offset are read, and whether null rows span elements";
+/// What the host waits for to make the offsets of rows of this type; `may_span_nulls`: null rows have to be empty, and may not be.
+pub(super) fn ends_read(field: &Field, may_span_nulls: bool) -> Option<&'static str> {
+    match (has_lengths(field), may_span_nulls) {
+        (false, false) => Some("the first and the last offset are read"),
+        (false, true) => Some("the first and the last offset are read, and whether null rows span elements"),
+        (true, false) => None,
+        (true, true) => Some("whether null rows span elements is read"),
+    }
+}
 
 impl RaggedRows for DeviceLevel<'_> {
     fn read_offsets(&self) -> Result<Option<Part>> {
@@ -295,7 +301,8 @@ impl RaggedRows for DeviceLevel<'_> {
         let is_emptied = found.is_some_and(|found| found.null_spans);
         let own = [is_slice.then_some(Action::RebaseOffsets), is_emptied.then_some(Action::EmptyNullRows)];
         let part = self.part("offsets", own, |chunk| chunk.offsets);
-        if !is_cuda(self.device) && (!has_lengths(self.field) || self.may_span_nulls()) {
+        let is_read = !has_lengths(self.field) || (self.has_bitmap && self.options.nulls != NullPolicy::Keep);
+        if is_read && !is_cuda(self.device) {
             return Part { error: Some(unknown_runtime(self.device)), ..part };
         }
         if found.is_none() && !self.is_empty() { self.unread_offsets(part) } else { part }
@@ -304,7 +311,8 @@ impl RaggedRows for DeviceLevel<'_> {
     fn offsets(&self, plan: &Plan) -> Result<Tensor> {
         if self.is_empty() && !has_lengths(self.field) {
             // The array need not have that one offset.
-            return zero_on(self.device, ints_dtype(self.field));
+            let is_own = self.options.copy.asks_for_own(self.options.writable);
+            return zero_on(self.device, ints_dtype(self.field), is_own);
         }
         let found = self.found.get().ok_or_else(|| Error::internal("offsets whose ends were not read"))?;
         self.ints(plan, &self.shifts(&found.spans)?, |chunk| chunk.offsets)

@@ -2,7 +2,7 @@
 
 use arrow_schema::{DataType, Field, FieldRef};
 
-use super::device_offsets::{ENDS_READ, NULL_ROWS_READ};
+use super::device_offsets::ends_read;
 use super::device_padded::CODES_READ;
 use super::elements::{item_field, leaf_spec};
 use super::level::{SPAN_ELEMENTS, UnreadRows, has_lengths, rebased_if_slice};
@@ -126,13 +126,19 @@ fn plan_possible(
 ) {
     let part = plan.name.rsplit('.').next().unwrap_or_default().to_owned();
     let (is_values, is_on_host) = (part == "values", device.is_cpu());
-    let is_made = is_on_host || (is_cuda(device) && (!is_values || has_kernel(spec)));
+    let is_gathered = matches!(level.data_type(), DataType::Utf8View | DataType::BinaryView);
+    let has_kernels = is_cuda(device) && !is_gathered && (!is_values || has_kernel(spec));
+    let is_made = is_on_host || has_kernels;
     let mut steps = possible_steps(&part, level, spec, options, in_chunks);
     // Nothing on a device makes null rows empty.
     steps.retain(|step| is_on_host || step.only_if != Some(SPAN_ELEMENTS));
     let is_certain = steps.iter().any(|step| step.only_if.is_none());
     // What nothing makes there is refused, as if no copy were allowed.
-    let copy = if is_made || is_certain { plan.copy } else { CopyMode::Never };
+    let copy = match (is_made, is_certain) {
+        (true, _) => plan.copy,
+        (false, true) => CopyMode::IfNeeded,
+        (false, false) => CopyMode::Never,
+    };
     let mut undecided = Undecided::new(&steps, copy).unwrap_or_else(|error| {
         plan.error = Some(error);
         Undecided::default()
@@ -155,9 +161,10 @@ fn plan_possible(
     refused_if.extend((are_joined && spec.has_codes()).then(|| DICTIONARIES.to_owned()));
     refused_if
         .extend((are_joined && is_on_host && is_runs && spec.is_cast()).then(|| "null rows span runs".to_owned()));
-    if !is_on_host && part == "offsets" && (may_span_nulls || !has_lengths(level)) {
-        plan.waits.push(if may_span_nulls { NULL_ROWS_READ } else { ENDS_READ });
-        plan.error = plan.error.take().or_else(|| (!is_made).then(|| unknown_runtime(device)));
+    if !is_on_host && part == "offsets" {
+        plan.waits.extend(ends_read(level, may_span_nulls));
+        let is_read = !has_lengths(level) && !is_cuda(device);
+        plan.error = plan.error.take().or_else(|| is_read.then(|| unknown_runtime(device)));
     }
     if !is_on_host && is_values {
         let are_compared = in_chunks && spec.has_codes() && options.copy != CopyMode::Never;

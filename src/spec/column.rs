@@ -58,7 +58,12 @@ impl Spec {
             return Self::of_categories(field, categories, options);
         }
         let decoded = value::decoded(field, options).map(Arc::new);
-        let value = Value::of(decoded.as_ref().unwrap_or(field), options).map_err(|error| {
+        let stored = decoded.as_ref().unwrap_or(field);
+        let value = Value::of(stored, options).map_err(|error| {
+            // Other forms of the column help where it has none, and not where a dtype or a unit is refused.
+            if Value::stored(stored, options).is_ok() {
+                return error;
+            }
             let codes = has_codes(field.data_type()) && decoded.is_some();
             let remedy = if codes { Some(Remedy::DictionaryCodes) } else { remedy_of_column(field) };
             match remedy {

@@ -205,7 +205,7 @@ impl Value {
     }
 
     /// Returns the elements as stored. The form of decimals depends on the options.
-    fn stored(field: &Field, options: &Options) -> Result<Self> {
+    pub(super) fn stored(field: &Field, options: &Options) -> Result<Self> {
         let values = |dtype| Ok(Self::scalar(Element::Values(dtype)));
         match field.data_type() {
             DataType::FixedSizeList(child, size) => Self::list(field, Self::stored(child, options)?, *size),

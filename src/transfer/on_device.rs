@@ -54,13 +54,13 @@ pub fn copy_on_device(tensor: &Tensor, stream: Stream, why: &str) -> Result<Tens
     Ok(copy.with_codes_of(tensor))
 }
 
-/// Returns the tensor `[0]`, the offsets of no rows, where `device` reaches it. It does not count as a copy. On a
-/// device it is written in the order of this thread's stream; managed memory is never allocated here, and page-locked
+/// Returns the tensor `[0]`, the offsets of no rows, where `device` reaches it. It counts as a copy, and may be written to, if it `is_own`.
+/// On a device it is written in the order of this thread's stream; managed memory is never allocated here, and page-locked
 /// memory is written in place.
 ///
 /// # Errors
 /// If the device is not reached through CUDA, the stream is being captured, the driver fails, or an allocation fails.
-pub(crate) fn zero_on(device: Device, dtype: DType) -> Result<Tensor> {
+pub(crate) fn zero_on(device: Device, dtype: DType, is_own: bool) -> Result<Tensor> {
     let current = stream_order::enter(device)?;
     let bytes = dtype.itemsize();
     let (data, owner, readiness): (*mut u8, Owner, _) = if device.device_type() == DLDeviceType::CUDA {
@@ -81,7 +81,7 @@ pub(crate) fn zero_on(device: Device, dtype: DType) -> Result<Tensor> {
         (start, Arc::new(PinnedOwner::new(buffer, readiness.clone())), readiness)
     };
     let parts = TensorParts::of_host(data, dtype, (smallvec![1], smallvec![1]), owner);
-    let parts = TensorParts { device, readiness: Some(readiness), ..parts };
+    let parts = TensorParts { device, readiness: Some(readiness), read_only: !is_own, copied: is_own, ..parts };
     // SAFETY: one element, written before whoever waits as the order says reads.
     unsafe { Tensor::from_parts(parts) }
 }

@@ -25,6 +25,12 @@ STRUCTS = pa.table({"s": [{"t": 1, "u": {"v": 2}}], "a": [3]})
 INNER = pa.table({"s": [{"u": {"v": 2}}]})
 NESTED = pa.array([[[1, 2], [3]], [[4], [5]]])
 NULLS = pa.array([True, None])
+LISTS = pa.table({"l": [[1, 2], [3, 4]]})
+PAIRS_OF_CODES = pa.FixedSizeListArray.from_arrays(pa.array(["a", "b"]).dictionary_encode(), 2)
+MATRIX = pa.py_buffer(np.arange(4.0))
+COLUMN_MAJOR = pa.RecordBatch.from_arrays(
+    [pa.Array.from_buffers(pa.float64(), 2, [None, MATRIX[start : start + 16]]) for start in (0, 16)], ["a", "b"]
+)
 SECONDS = pa.array([1_700_000_000], pa.timestamp("s"))
 TIMES = pa.table({"s": SECONDS, "ms": SECONDS.cast(pa.timestamp("ms")), "d": pa.array([19_675], pa.date32())})
 CATEGORY = pd.Series(["a", "b"], dtype="category").cat.categories
@@ -101,6 +107,36 @@ CASES: list[tuple[Callable[[], Any], str, Callable[[], Any], Any]] = [
         "pass it to to_tensor",
         lambda: array(pa.array([1, 2]).dictionary_encode()).tolist(),
         [0, 1],
+    ),
+    (
+        lambda: ad.to_tensor(CHUNKS, copy=False),
+        "pass a list of all values as categories=",
+        lambda: array(CHUNKS, categories=["a", "b", "c"]).tolist(),
+        [0, 1, 0, 2],
+    ),
+    (
+        lambda: ad.to_tensor(COLUMN_MAJOR, copy=False, writable=True),
+        "pass copy=None to allow it",
+        lambda: array(COLUMN_MAJOR, writable=True).tolist(),
+        [[0, 2], [1, 3]],
+    ),
+    (
+        lambda: ad.to_tensors(pa.table({"x": PAIRS_OF_CODES}), unit={"x": "s"}),
+        "leave the column out of unit=",
+        lambda: ad.to_tensors(pa.table({"x": PAIRS_OF_CODES}), categories={"x": ["a", "b"]})["x"].shape,
+        (1, 2),
+    ),
+    (
+        lambda: ad.to_tensors(LISTS, columns={"p": ad.padded("l")}, length={"l": 2}),
+        "leave the column out of length=",
+        lambda: ad.to_tensors(LISTS, columns={"p": ad.padded("l")})["p"].shape,
+        (2, 2),
+    ),
+    (
+        lambda: ad.to_tensors(LISTS, columns={"r": ad.ragged("l")}, length={"l": 2}),
+        "leave the column out of length=",
+        lambda: len(ad.to_tensors(LISTS, columns={"r": ad.ragged("l")})["r"]),
+        2,
     ),
     (
         lambda: ad.to_tensors(STRUCTS),
@@ -308,3 +344,12 @@ def test_kept_nulls_return_with_the_validity_of_the_source():
     kept = ad.to_tensor(column, nulls="keep")
     assert pa.array(ad.to_arrow(kept)).null_count == 0
     assert pa.array(ad.to_arrow(kept, validity=ad.validity(column))) == column
+
+
+def test_no_advice_is_given_that_cannot_help() -> None:
+    """Codes are of another type than the values, but there is no cast of them to that dtype, either."""
+    for options in ({"dictionary": "codes"}, {"categories": [5, 7]}, {}):
+        with pytest.raises(ad.ConversionError) as caught:
+            ad.to_tensor(pa.array([5, 7]).dictionary_encode(), dtype="float8_e5m2", **options)
+        assert "codes" not in str(caught.value.remedy)
+        assert "categories" not in str(caught.value.remedy)

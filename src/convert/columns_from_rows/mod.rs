@@ -47,8 +47,10 @@ pub(crate) fn split_rows(tensor: &Tensor, asked: Option<usize>, why: &str) -> Re
     let count = |extent: i64| usize::try_from(extent).map_err(|_| too_large());
     // A tensor's byte span fits the address space, and so does each step that it takes.
     let step = |stride: i64| isize::try_from(stride).map(|stride| stride.wrapping_mul(size.cast_signed()));
-    // An odd number of lines: columns at multiples of a power of two would share few sets of the cache.
-    let lines = count(rows)?.checked_mul(size).ok_or_else(too_large)?.div_ceil(LINE) | 1;
+    let column = count(rows)?.checked_mul(size).ok_or_else(too_large)?;
+    // An odd number of lines: columns at multiples of a power of two would share few sets of the cache. Short columns are packed closer, so
+    // that they are a column-major matrix again: with gaps of a quarter of a column they would be none.
+    let lines = column.div_ceil(LINE) | usize::from(column >= 8 * LINE);
     let stride = lines.checked_mul(LINE).ok_or_else(too_large)?;
     let bytes = stride.checked_mul(count(columns)?).ok_or_else(too_large)?;
     let buffer = HostBuffer::uninitialised(if tensor.is_empty() { 0 } else { bytes })?;

@@ -137,9 +137,10 @@ def test_rows_whose_offsets_nobody_reads_are_views_and_others_are_refused() -> N
     """Rows of list views are checked where they are read."""
     starts, lengths, items = VALUES, VALUES + 0x1000, VALUES + 0x2000
 
-    def rows(data_type: pa.DataType, *buffers: int) -> Any:
+    def rows(data_type: pa.DataType, *buffers: int, nulls: int = 0) -> Any:
         child = Array(8, (None, items))
-        node = Array(4, (None, *buffers), children=[child], device=(METAL, 0), sync_event=EVENT)
+        bitmap = VALUES + 0x3000 if nulls else None
+        node = Array(4, (bitmap, *buffers), children=[child], null_count=nulls, device=(METAL, 0), sync_event=EVENT)
         field = pa.field("x", data_type)
         return Only("__arrow_c_device_array__", lambda **_: (field.__arrow_c_schema__(), node.capsule()))
 
@@ -155,3 +156,8 @@ def test_rows_whose_offsets_nobody_reads_are_views_and_others_are_refused() -> N
     with pytest.raises(ad.ConversionError, match=r"a copy on metal:0 is needed .* own asked for") as caught:
         ad.to_ragged(views, copy=True)
     assert str(caught.value) in {row.error for row in ad.explain(views, copy=True)}
+    for options in ({}, {"nulls": 0}):
+        nullable = ad.from_arrow(rows(pa.list_view(pa.float32()), starts, lengths, nulls=1))
+        with pytest.raises(ad.ConversionError, match="whose runtime is not known here") as caught:
+            ad.to_ragged(nullable, **options)
+        assert str(caught.value) in {row.error for row in ad.explain(nullable, **options)}

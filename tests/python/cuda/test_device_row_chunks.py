@@ -75,7 +75,7 @@ def rows(data_type: pa.DataType, count: int, nulls: float, seed: int) -> pa.Arra
             return chance.random() < 0.5
         if pa.types.is_integer(own) or pa.types.is_floating(own):
             return chance.randrange(100)
-        return [value(own.value_type, 0.0) for _ in range(chance.randrange(5))]
+        return [value(own.value_type, may_be_null) for _ in range(chance.randrange(5))]
 
     return pa.array([value(data_type, nulls) for _ in range(count)], data_type)
 
@@ -153,7 +153,10 @@ def test_misaligned_offsets_are_realigned() -> None:
 
     source = ad.from_arrow(DeviceArray(data, memory=memory, change=replace).give())
     row = ad.explain(source)["offsets"]
-    assert (row.how, row.steps) == ("copy", ["values not aligned for int32 realigned"])
+    assert (row.how, row.steps) == (
+        "copy",
+        ["values not aligned for int32 realigned", "offsets of a slice rebased, if it is one"],
+    )
     made = ad.to_ragged(source)
     is_the_same(made, ad.to_ragged(data))
     assert (made.offsets.copied, pointer(made.offsets) % 16) == (True, 0)
@@ -277,8 +280,10 @@ def test_null_rows_without_elements_are_empty_already_and_others_are_refused(
         is_the_same(made, ad.to_ragged(data, nulls=7))
         assert made.offsets.copied == (not pa.types.is_list_view(data_type) and row.how != "view" and starts_late(data))
         assert row.refused_if == (["null rows span elements"] if data.buffers()[0] else [])
-        told = ["the first and the last offset are read, and whether null rows span elements"]
-        assert row.waits == (told if row.refused_if else row.waits[:1])
+        ends = [] if pa.types.is_list_view(data_type) else ["the first and the last offset are read"]
+        views = "whether null rows span elements is read"
+        told = [f"{ends[0]}, and whether null rows span elements" if ends else views]
+        assert row.waits == (told if row.refused_if else ends)
     array = ad.from_arrow(DeviceArray(spanning(data_type), memory).give())
     row = ad.explain(array, nulls=7)["offsets"]
     assert (row.error, row.refused_if) == (None, ["null rows span elements"])
@@ -316,3 +321,42 @@ def test_the_bitmap_of_no_rows_is_not_read(nulls: Any, host_waits: Any) -> None:
     waits = host_waits()
     made = ad.to_ragged(array, nulls=nulls)
     assert (waits.ours, len(made), made.validity) == (0, 0, None)
+
+
+def test_the_offset_of_no_rows_is_writable_where_that_is_asked_for() -> None:
+    for data in (pa.array([], pa.list_(pa.int8())), pa.array([[], []], pa.list_(pa.list_(pa.int8())))):
+        for memory in (CUDA, CUDA_HOST, CUDA_MANAGED):
+            for keywords in ({"writable": True}, {"copy": True}):
+                with ad.track_copies() as log:
+                    made = ad.to_ragged(DeviceArray(data, memory).give(), **keywords)
+                inner = made.values.offsets if isinstance(made.values, ad.Ragged) else made.offsets
+                assert (inner.copied, inner.writable) == (True, True), keywords
+                assert len(log) == (1 if len(data) else 0)
+            assert not ad.to_ragged(DeviceArray(data[:0], memory).give()).offsets.writable
+
+
+def test_list_views_of_one_chunk_have_any_number_of_elements() -> None:
+    def grown(node: producers.Array) -> None:
+        node.parts[0].array.length = (1 << 31) + 8
+
+    views = pa.array([[[]], [[], []]], pa.list_view(pa.list_(pa.int8(), 0)))
+    made = ad.to_ragged(DeviceArray(views, change=grown).give())
+    assert (made.offsets.copied, made.values.shape) == (False, ((1 << 31) + 8, 0))
+
+
+def test_copies_of_what_may_be_a_slice_name_its_offsets() -> None:
+    array = ad.from_arrow(DeviceArray(pa.array([[1, 2], [3]])[1:]).give())
+    row = ad.explain(array, copy=True)["offsets"]
+    assert (row.how, row.steps) == ("copy", ["memory of its own asked for", "offsets of a slice rebased, if it is one"])
+    with ad.track_copies() as log:
+        ad.to_ragged(array, copy=True)
+    assert "offsets of a slice rebased" in log.entries[0].why
+
+
+@pytest.mark.parametrize("keywords", [{}, {"copy": False}])
+def test_items_that_are_views_of_strings_are_refused_as_the_conversion_does(keywords: dict[str, Any]) -> None:
+    array = ad.from_arrow(DeviceArray(pa.array([["a"], ["b", "c"]], pa.list_(pa.string_view()))).give())
+    errors = {row.error for row in ad.explain(array, **keywords)}
+    with pytest.raises(ad.ConversionError, match="views gathered") as caught:
+        ad.to_ragged(array, **keywords)
+    assert str(caught.value) in errors
