@@ -9,10 +9,11 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int8Type, Int32Type, Int64Type};
 use arrow_array::{
-    Array, ArrayRef, DictionaryArray, FixedSizeListArray, Int8Array, Int32Array, Int64Array, ListArray, RunArray,
-    StringArray, StructArray, TimestampSecondArray,
+    Array, ArrayRef, Decimal32Array, Decimal128Array, DictionaryArray, FixedSizeListArray, Float64Array, Int8Array,
+    Int32Array, Int64Array, ListArray, RunArray, StringArray, StructArray, TimestampSecondArray,
 };
 use arrow_buffer::{NullBuffer, OffsetBuffer};
+use arrow_cast::display::array_value_to_string;
 use arrow_dlpack::{ErrorKind, Result, check_request, request_field};
 use arrow_schema::{DataType, Field, FieldRef, TimeUnit};
 use support::arrow::{extension, field, list, shared};
@@ -182,4 +183,90 @@ fn values_of_runs_and_of_dictionaries_become_no_lists_of_one() {
         let made = request(source, &own(source), lists.clone()).unwrap();
         assert_eq!((made.is_valid(0), made.is_valid(1)), (true, false), "{}", source.data_type());
     }
+}
+
+/// Each as text.
+fn shown(array: &ArrayRef) -> Vec<String> {
+    (0..array.len()).map(|row| array_value_to_string(array, row).unwrap()).collect()
+}
+
+#[test]
+fn floats_become_the_nearest_decimals_and_no_digits_of_their_own() {
+    let floats = Float64Array::from(vec![Some(32.0), Some(3.0), None, Some(-0.5), Some(0.1), Some(1e22)]);
+    let made = request(&floats, &own(&floats), DataType::Decimal256(76, 40)).unwrap();
+    let zeros = |digits: &str| format!("{digits:0<width$}", width = digits.find('.').unwrap() + 41);
+    let expected = ["32.", "3.", "", "-0.5", "0.1000000000000000055511151231257827021182", "10000000000000000000000."];
+    for (found, expected) in shown(&made).iter().zip(expected) {
+        assert_eq!(*found, if expected.is_empty() { String::new() } else { zeros(expected) });
+    }
+    assert!(made.is_null(2));
+    let made = request(&floats.slice(3, 2), &own(&floats), DataType::Decimal32(3, 1)).unwrap();
+    assert_eq!(shown(&made), ["-0.5", "0.1"]);
+    for (value, to) in [
+        (0.15, DataType::Decimal128(10, 1)),
+        (f64::NAN, DataType::Decimal128(10, 1)),
+        (f64::INFINITY, DataType::Decimal256(76, 0)),
+        (1e300, DataType::Decimal256(76, 0)),
+        (1000.0, DataType::Decimal32(3, 0)),
+        (1499.9, DataType::Decimal32(3, -3)),
+        (-0.0, DataType::Decimal32(3, 1)),
+    ] {
+        let floats = Float64Array::from(vec![1000.0, value]);
+        let wide = Float64Array::from(vec![value]);
+        let error = request(&wide, &own(&wide), to.clone()).unwrap_err();
+        assert_eq!((error.kind(), error.row()), (ErrorKind::Cast, Some(0)), "{value} as {to}");
+        if to == DataType::Decimal128(10, 1) {
+            assert_eq!(request(&floats, &own(&floats), to).unwrap_err().row(), Some(1));
+        }
+    }
+}
+
+#[test]
+fn decimals_become_floats_that_lead_back_to_them() {
+    let decimals = Decimal128Array::from(vec![Some(110), None, Some(-5)]).with_precision_and_scale(10, 2).unwrap();
+    for to in [DataType::Float16, DataType::Float32, DataType::Float64] {
+        let made = request(&decimals, &own(&decimals), to.clone()).unwrap();
+        if to != DataType::Float16 {
+            assert_eq!(shown(&made), ["1.1", "", "-0.05"], "{to}");
+        }
+        let back = request(&made, &own(&made), DataType::Decimal128(10, 2)).unwrap();
+        assert_eq!(back.as_ref(), &decimals as &dyn Array, "{to}");
+    }
+    // More digits than a double tells apart.
+    let long = 123_456_789_012_345_678_901_234_567_i128;
+    let long = Decimal128Array::from(vec![1, long]).with_precision_and_scale(38, 9).unwrap();
+    assert_eq!(request(&long, &own(&long), DataType::Float64).unwrap_err().row(), Some(1));
+    let short = Decimal32Array::from(vec![17]).with_data_type(DataType::Decimal32(7, -3));
+    assert_eq!(shown(&request(&short, &own(&short), DataType::Float32).unwrap()), ["17000.0"]);
+}
+
+#[test]
+fn items_codes_and_runs_become_the_nearest_values_too() {
+    let floats = Float64Array::from(vec![3.0, f64::NAN, 0.25, 7.0]);
+    let to = DataType::Decimal128(38, 30);
+    let three = format!("3.{}", "0".repeat(30));
+    let codes = DictionaryArray::<Int8Type>::new(Int8Array::from(vec![0, 2]), Arc::new(floats.slice(0, 3)));
+    let runs = RunArray::<Int32Type>::try_new(&Int32Array::from(vec![2]), &floats.slice(0, 1)).unwrap();
+    for source in [&runs as &dyn Array, &codes.slice(0, 1)] {
+        assert_eq!(shown(&request(source, &own(source), to.clone()).unwrap())[0], three);
+    }
+    // A null row has an item that is no number.
+    let item = Arc::new(Field::new("item", DataType::Float64, true));
+    let nulls = NullBuffer::from(vec![true, false, true]);
+    let lists = ListArray::new(item, OffsetBuffer::new(vec![0, 1, 2, 4].into()), Arc::new(floats), Some(nulls));
+    let wanted = DataType::List(Arc::new(Field::new("item", to, true)));
+    let made = request(&lists, &own(&lists), wanted.clone()).unwrap();
+    assert_eq!(shown(&made.as_list::<i32>().value(0)), [three]);
+    assert_eq!((made.is_valid(1), made.as_list::<i32>().value(2).len()), (false, 2));
+    let item = Arc::new(Field::new("item", DataType::Float64, true));
+    let items = Arc::new(Float64Array::from(vec![1.0, 2.0, f64::NAN]));
+    let lists = ListArray::new(item, OffsetBuffer::new(vec![0, 1, 3].into()), items, None);
+    assert_eq!(request(&lists, &own(&lists), wanted).unwrap_err().row(), Some(1));
+    let structs = StructArray::from(vec![(
+        Arc::new(Field::new("f", DataType::Float64, true)),
+        Arc::new(Float64Array::from(vec![3.0])) as ArrayRef,
+    )]);
+    let wanted = DataType::Struct(vec![Field::new("f", DataType::Decimal128(38, 30), true)].into());
+    let made = request(&structs, &own(&structs), wanted).unwrap();
+    assert_eq!(shown(made.as_struct().column(0)), [format!("3.{}", "0".repeat(30))]);
 }

@@ -108,7 +108,7 @@ impl From<i128> for Unscaled {
 }
 
 /// The powers of ten that a double holds exactly.
-const POWERS: [f64; 23] = [
+pub(super) const POWERS: [f64; 23] = [
     1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20,
     1e21, 1e22,
 ];
@@ -151,12 +151,16 @@ impl Fraction {
 }
 
 /// A stored integer and its scale: the value is the integer times ten to the power of minus the scale.
-struct Decimal {
+pub(super) struct Decimal {
     unscaled: Unscaled,
     scale: i8,
 }
 
 impl Decimal {
+    pub(super) fn new(unscaled: i256, scale: i8) -> Self {
+        Self { unscaled: unscaled.to_i128().map_or(Unscaled::Wide(unscaled), Unscaled::Narrow), scale }
+    }
+
     /// Returns the value, if it is an integer of 128 bits.
     fn integer(&self) -> Option<i128> {
         let power = u32::from(self.scale.unsigned_abs());
@@ -280,7 +284,7 @@ fn compare_digits(one: &str, other: &str) -> Ordering {
 }
 
 /// A type that decimals are cast to.
-trait FromDecimal: Copy + Default {
+pub(super) trait FromDecimal: Copy + Default {
     /// The value in this type; `None` where it does not fit.
     fn from_decimal(decimal: &Decimal) -> Option<Self>;
 }

@@ -55,6 +55,13 @@ pub(super) fn cast_shown(original: &ArrayRef, to: &DataType) -> Result<ArrayRef>
 /// What is wrong with a value that the cast back does not give.
 const OTHER: &str = "a value does not survive the round trip";
 
+const HOLDS_EVERY_VALUE: &str = "request a type that holds every value";
+
+/// The error of a value that the cast back does not give.
+pub(super) fn lost(from: &DataType, to: &DataType) -> Error {
+    refused(from, to, OTHER).remedy_is(HOLDS_EVERY_VALUE)
+}
+
 /// The error of a row that a cast refuses, or `lost` in the first row before it in which the cast back gives another value.
 fn lowest(
     error: Error,
@@ -79,7 +86,7 @@ fn cast_there_and_back(
     prepare: impl Fn(&ArrayRef) -> Result<ArrayRef>,
 ) -> Result<ArrayRef> {
     let from = original.data_type();
-    let lost = |reason: String| refused(from, to, &reason).remedy_is("request a type that holds every value");
+    let lost = |reason: String| refused(from, to, &reason).remedy_is(HOLDS_EVERY_VALUE);
     let impossible = |error: ArrowError| impossible(from, to, &error);
     let options = CastOptions { safe: false, ..CastOptions::default() };
     let casts = |rows: &ArrayRef, to| prepare(rows).is_ok_and(|rows| cast_with_options(&rows, to, &options).is_ok());

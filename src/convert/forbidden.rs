@@ -284,7 +284,7 @@ pub(super) fn shown_items(array: &dyn Array, excused: Option<&NullBuffer>) -> Op
 }
 
 /// Returns the first row that is seen and shows an item, by its number among those of [`shown_items`].
-fn row_with_item(array: &dyn Array, item: usize, excused: Option<&NullBuffer>) -> Option<usize> {
+pub(super) fn row_with_item(array: &dyn Array, item: usize, excused: Option<&NullBuffer>) -> Option<usize> {
     fn of_lists<T: OffsetSizeTrait>(offsets: &OffsetBuffer<T>, row: usize) -> Option<Range<usize>> {
         let first = offsets.first()?.as_usize();
         let at = |row: usize| offsets.get(row)?.as_usize().checked_sub(first);
@@ -305,6 +305,10 @@ fn row_with_item(array: &dyn Array, item: usize, excused: Option<&NullBuffer>) -
         DataType::LargeListView(_) => {
             let lists = array.as_list_view::<i64>();
             of_views(lists.offsets(), lists.sizes(), row)
+        }
+        DataType::FixedSizeList(_, size) => {
+            let size = usize::try_from(*size).ok()?;
+            Some(row.checked_mul(size)?..(row + 1).checked_mul(size)?)
         }
         _ => None,
     };

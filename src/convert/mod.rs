@@ -41,6 +41,7 @@ mod range_bytes;
 mod repeat;
 mod request;
 mod request_types;
+mod requested_decimals;
 mod requested_values;
 mod rounds;
 mod row_block;

@@ -12,6 +12,9 @@ use arrow_schema::{DataType, Field};
 
 use super::bitmap::bits_of_bools;
 use super::exact_cast::{cast_shown, check_cast, impossible, no_cast};
+use super::forbidden::row_with_item;
+use super::requested_decimals::{are_decimals_and_floats, nearest_values};
+use super::shown::shown;
 use crate::alloc::fallible;
 use crate::error::{Error, Result};
 use crate::spec::{BOOL8, is_utf8, item_of_lists};
@@ -55,18 +58,30 @@ pub(super) fn requested_values(original: &ArrayRef, own: &Field, to: &DataType) 
             let bits = packed(original, &DataType::Boolean)?;
             cast_shown(&bits.map_or_else(|| decoded(original, &DataType::Boolean), Ok)?, to)
         }
+        _ if are_decimals_and_floats(values_of(from), to) => match values_of(from) {
+            values if values == from => nearest_values(original, to),
+            values => nearest_values(&decoded(original, values)?, to),
+        },
         (DataType::Dictionary(_, values), _) if is_of_codes(from, to) => cast_shown(&decoded(original, values)?, to),
-        _ => match (text_items_of_bools(own, to), original.to_data()) {
-            (Some((item, wanted)), lists) => {
-                // Every byte is a bool, also of items that no row shows.
-                let items = lists.child_data().first().cloned().map(make_array);
-                let items = items.ok_or_else(|| Error::internal("lists without items"))?;
-                let items = requested_values(&items, item, wanted)?;
-                built(lists.into_builder().data_type(to.clone()).child_data(vec![items.to_data()]))
-            }
-            _ => cast_shown(original, to),
+        _ => match own_items(own, to) {
+            Some(items) => with_items(original, items, to),
+            None => cast_shown(original, to),
         },
     }
+}
+
+/// Lists whose items become those of another type by [`requested_values`].
+fn with_items(original: &ArrayRef, (item, wanted): (&Field, &DataType), to: &DataType) -> Result<ArrayRef> {
+    // Every byte is a bool, also of items that no row shows. Other items of those may not survive.
+    let lists = if is_text_of_bools(leaf(item), leaf_type(wanted)) { original.clone() } else { shown(original)? };
+    let data = lists.to_data();
+    let items = data.child_data().first().cloned().map(make_array);
+    let items = items.ok_or_else(|| Error::internal("lists without items"))?;
+    let items = requested_values(&items, item, wanted).map_err(|error| {
+        let row = error.row().and_then(|item| row_with_item(lists.as_ref(), item, None));
+        row.map_or(error.clone(), |row| error.at_row(row))
+    })?;
+    built(data.into_builder().data_type(to.clone()).child_data(vec![items.to_data()]))
 }
 
 /// Whether [`requested_values`] does not leave a request to arrow-rs, but for what it knows of all values.
@@ -76,8 +91,13 @@ fn is_own_way(own: &Field, to: &DataType) -> bool {
             own.iter().zip(wanted).any(|(own, wanted)| is_own_way(own, wanted.data_type()))
         }
         (from, to) => {
-            let is_text = is_text_of_bools(own, to) || text_items_of_bools(own, to).is_some();
-            is_text || is_list_of_one(from, to) || is_of_codes(from, to)
+            let has_own_items = own_items(own, to).is_some();
+            let is_nearest = are_decimals_and_floats(values_of(from), to);
+            is_text_of_bools(own, to)
+                || has_own_items
+                || is_nearest
+                || is_list_of_one(from, to)
+                || is_of_codes(from, to)
         }
     }
 }
@@ -113,9 +133,9 @@ fn is_text_of_bools(own: &Field, to: &DataType) -> bool {
     own.extension_type_name() == Some(BOOL8) && *own.data_type() == DataType::Int8 && is_utf8(text)
 }
 
-/// The items of lists of one kind, and the type of those that they become, if [`is_text_of_bools`] is true of them, at any level.
-fn text_items_of_bools<'a>(own: &'a Field, to: &'a DataType) -> Option<(&'a Field, &'a DataType)> {
-    let (item, wanted) = match (own.data_type(), to) {
+/// The items of lists of one kind, and the type of those that they become.
+fn items_of_one_kind<'a>(own: &'a DataType, to: &'a DataType) -> Option<(&'a Field, &'a DataType)> {
+    let (item, wanted) = match (own, to) {
         (DataType::List(item), DataType::List(wanted)) => (item, wanted),
         (DataType::LargeList(item), DataType::LargeList(wanted)) => (item, wanted),
         (DataType::FixedSizeList(item, size), DataType::FixedSizeList(wanted, other)) if size == other => {
@@ -123,8 +143,30 @@ fn text_items_of_bools<'a>(own: &'a Field, to: &'a DataType) -> Option<(&'a Fiel
         }
         _ => return None,
     };
-    let wanted = wanted.data_type();
-    (is_text_of_bools(item, wanted) || text_items_of_bools(item, wanted).is_some()).then_some((item, wanted))
+    Some((item, wanted.data_type()))
+}
+
+/// The same items, if arrow-rs makes something else of them, at any level: text of bools, and decimals of floats and floats of decimals.
+fn own_items<'a>(own: &'a Field, to: &'a DataType) -> Option<(&'a Field, &'a DataType)> {
+    items_of_one_kind(own.data_type(), to).filter(|(item, wanted)| {
+        let is_nearest = are_decimals_and_floats(item.data_type(), wanted);
+        is_nearest || is_text_of_bools(item, wanted) || own_items(item, wanted).is_some()
+    })
+}
+
+/// The field of the innermost items of lists, or the field itself.
+fn leaf(field: &Field) -> &Field {
+    match field.data_type() {
+        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => leaf(item),
+        _ => field,
+    }
+}
+
+fn leaf_type(data_type: &DataType) -> &DataType {
+    match data_type {
+        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => leaf(item).data_type(),
+        other => other,
+    }
 }
 
 /// Whether codes of numbers, dates or times become what they stand for, as another type. arrow-rs has no exact way back to all such codes, but
