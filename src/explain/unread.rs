@@ -103,7 +103,8 @@ impl ReportRow {
 
     fn set_unread(&mut self, device: Device) {
         self.device = device;
-        if self.error.is_some() {
+        // Parts of rows, and batches, have no specs: what they say was made for the device.
+        if self.error.is_some() || (self.specs.is_empty() && self.validity_specs.is_empty()) {
             return;
         }
         // Kernels join chunks, and nothing else there does.

@@ -360,3 +360,14 @@ def test_items_that_are_views_of_strings_are_refused_as_the_conversion_does(keyw
     with pytest.raises(ad.ConversionError, match="views gathered") as caught:
         ad.to_ragged(array, **keywords)
     assert str(caught.value) in errors
+
+
+@pytest.mark.parametrize("nulls", ["error", "keep", 7])
+def test_groups_of_a_stream_wait_for_what_the_column_alone_waits_for(nulls: Any) -> None:
+    lists = pa.array([[1], None, [2, 3]])
+    stream = ad.from_arrow(pa.table({"x": lists})).to_device("cuda")
+    grouped = ad.explain(stream, columns={"x": ad.ragged("x", nulls=nulls)})
+    alone = ad.from_arrow(pa.chunked_array([lists])).to_device("cuda")
+    expected = {row.column: (row.how, row.waits) for row in ad.explain(alone, nulls=nulls)}
+    assert {row.column.removeprefix("x."): (row.how, row.waits) for row in grouped} == expected
+    assert any("offset" in wait for row in grouped for wait in row.waits)
