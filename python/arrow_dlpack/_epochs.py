@@ -167,10 +167,16 @@ class Epochs:
             self._generation += 1
             _set(numbers, next=state["epoch"], seed=state["seed"], state=state, latest=None)
 
-    def set_state_of_worker(self, next_epoch: int, seed: int | None) -> None:
-        """A worker goes on in the epoch before this one, or has ended it, and so do the other workers."""
+    def set_state_of_worker(self, next_epoch: int, seed: int | None, iteration: int) -> None:
+        """A worker goes on in the epoch before this one, or has ended it, and so do the other workers of the iteration.
+
+        iteration: a number that they have in common, such as torch's base seed.
+        """
         with self._numbers() as numbers:
-            _set(numbers, next=max(numbers["next"], next_epoch), seed=seed, state=None, latest="workers")
+            # The first of them goes back, too, where the state is that of an earlier epoch.
+            is_first, numbers["loaded"] = numbers.get("loaded") != iteration, iteration
+            latest = next_epoch if is_first else max(numbers["next"], next_epoch)
+            _set(numbers, next=latest, seed=seed, state=None, latest="workers")
 
     def __getstate__(self) -> Any:
         if is_spawning():

@@ -173,6 +173,23 @@ def _by_polars(polars: Any, path: str, columns: list[str] | None) -> list[tuple[
     return [(_PolarsFile(path, columns), rows)]
 
 
+def names_of(shards: Any) -> list[str]:
+    """The files and row groups of shards, by the names that they have on every machine; empty for other shards."""
+    try:
+        items = [item[0] if isinstance(item, tuple) and item else item for item in shards or ()]
+    except TypeError:
+        return []
+    return [_name_of(item) for item in items]
+
+
+def _name_of(shard: Any) -> str:
+    if not isinstance(shard, _ArrowRowGroup | _DuckFile | _PolarsFile):
+        return ""
+    # Folders may be mounted elsewhere.
+    file = repr(os.path.basename(shard.path))
+    return f"row group {shard.group} of {file}" if isinstance(shard, _ArrowRowGroup) else file
+
+
 def parquet_shards(
     paths: str | PathLike[str] | Iterable[str | PathLike[str]], *, columns: Sequence[str] | None = None
 ) -> list[tuple[Callable[[], Any], int]]:

@@ -22,17 +22,23 @@ class _Blocks:
     def __call__(self) -> Any:
         blocks = iter(self._tables())
         first = next(blocks, None)
-        return self._schema().empty_table() if first is None else _Copies(first, blocks)
+        return self._no_rows() if first is None else _Copies(first, blocks)
 
-    def _schema(self) -> Any:
-        """The columns of an empty split, which are those of the others."""
+    def _no_rows(self) -> Any:
+        """No rows of the columns of an empty split, which are those of the others."""
         schema = self.split.schema()
         if schema is None:
             raise ValueError(
                 "the split has no rows, and Ray does not know its columns, so there are no batches to make; give each "
                 "split rows, such as by streaming_split(n, equal=True)"
             )
-        return schema.base_schema
+        columns = schema.base_schema
+        if hasattr(columns, "empty_table"):
+            return columns.empty_table()
+        # Blocks of pandas.
+        pandas = importlib.import_module("pandas")
+        types = zip(columns.names, columns.types, strict=True)
+        return pandas.DataFrame({name: pandas.Series(dtype=dtype) for name, dtype in types})
 
     def _tables(self) -> Iterator[Any]:
         for table in self.split.iter_batches(batch_format="pyarrow", batch_size=None):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from ._epochs import Epochs, Turn, epoch_number, is_spawning
 from ._native import Device, Loader
+from ._shards import names_of
 
 if TYPE_CHECKING:
     # Type checkers without torch take the base for Any.
@@ -115,6 +116,8 @@ class LoaderDataset(IterableDataset[_BatchT_co]):  # type: ignore[misc, unused-i
         self._options: dict[str, Any] = {**options, "batch_size": batch_size, "xp": getattr(xp, "__name__", xp)}
         self._source = source
         self._ranks = None if rank is None or world_size is None else (rank, world_size)
+        # Those of the process that this was pickled in, for one without a process group, such as a worker.
+        self._ranks_of_sender: tuple[int, int] | None = None
         self._group, self._compare = group, compare
         self._worker: _Worker | None = None
         # Whether this process is a worker, and has begun an iteration before.
@@ -145,7 +148,14 @@ class LoaderDataset(IterableDataset[_BatchT_co]):  # type: ignore[misc, unused-i
         if self._ranks is not None:
             return self._ranks
         if distributed := _distributed():
-            return distributed.get_rank(self._group), distributed.get_world_size(self._group)
+            rank, world_size = distributed.get_rank(self._group), distributed.get_world_size(self._group)
+            if rank < 0:
+                raise ValueError(
+                    "this process is not in the group that was passed; iterate in the ranks of the group alone"
+                )
+            return rank, world_size
+        if self._ranks_of_sender is not None:
+            return self._ranks_of_sender
         if (processes := os.environ.get("WORLD_SIZE", "1")) != "1":
             raise RuntimeError(
                 f"WORLD_SIZE is {processes}, and without a process group this process would read the batches of all "
@@ -239,7 +249,7 @@ class LoaderDataset(IterableDataset[_BatchT_co]):  # type: ignore[misc, unused-i
             next_epoch = worker.loader.epoch + (not worker.has_ended)
             batches = iter(()) if worker.has_ended else self._batches_of(worker)
             worker.is_loaded = False
-            self._epochs.set_state_of_worker(next_epoch, worker.seed)
+            self._epochs.set_state_of_worker(next_epoch, worker.seed, info.seed - info.id)
             return batches
         turn = self._epochs.claim_of_worker(number, info.seed - info.id)
         # The loop gets the first batch of worker 0, or its error: what other workers cannot do comes after batches.
@@ -289,7 +299,8 @@ class LoaderDataset(IterableDataset[_BatchT_co]):  # type: ignore[misc, unused-i
         if info is not None:
             worker = self._of_worker(_number(info))
             number = list(worker.number)
-            return {"worker": number, "has_ended": worker.has_ended, "loader": worker.loader.state_dict()}
+            position = {"has_ended": worker.has_ended, "loader": worker.loader.state_dict()}
+            return {"worker": number, "world_size": self._ranks_now()[1], **position}
         if self._epochs.is_in_workers:
             raise RuntimeError(
                 "worker processes make the batches, and this process does not know which of them the loop has got; "
@@ -303,10 +314,12 @@ class LoaderDataset(IterableDataset[_BatchT_co]):  # type: ignore[misc, unused-i
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores a state of `state_dict()` or of a `Loader`: the next iteration continues from there, in this process
-        or in workers, also in those that persist. The numbers of ranks and workers and the batch size may be others.
+        or in workers, also in those that persist. The numbers of ranks and workers and the batch size may be others;
+        of a state of several workers the batch size alone.
 
-        Raises what `Loader.load_state_dict` raises, and ValueError for the state of another worker, and for a source
-        that can be read once, and was. Nothing has changed then.
+        Raises what `Loader.load_state_dict` raises, and ValueError for the state of another worker, for that of several
+        workers and of another number of ranks, and for a source that can be read once, and was. Nothing has changed
+        then.
         """
         given: Any = state
         if not isinstance(given, Mapping):
@@ -323,6 +336,14 @@ class LoaderDataset(IterableDataset[_BatchT_co]):  # type: ignore[misc, unused-i
                 raise ValueError(
                     f"the state is of worker {state['worker'][0]} of {state['worker'][1]}, and this process is {here}; "
                     "load it into a StatefulDataLoader with the same num_workers"
+                )
+            ranks, here = state.get("world_size"), self._ranks_now()[1]
+            # Several workers stand at different batches, and other ranks would deal their lanes otherwise.
+            if number is not None and number[1] > 1 and ranks not in (None, here):
+                raise ValueError(
+                    f"the state is of {number[1]} workers of each of {ranks!r} ranks, and there are {here} ranks: rows "
+                    "would be lost, and others come twice; resume with as many ranks, or take states that others can "
+                    "continue from with num_workers=0 or 1"
                 )
             position, has_ended = state.get("loader"), state.get("has_ended")
             if info is None or not isinstance(position, dict) or not isinstance(has_ended, bool):
@@ -353,16 +374,26 @@ class LoaderDataset(IterableDataset[_BatchT_co]):  # type: ignore[misc, unused-i
     def compare_ranks(self) -> None:
         """Compares `Loader.fingerprint()` of the ranks over the process group, if there is one. A collective.
 
-        It compares options, columns and counts, the hashes of rows that two ranks have read, and the dictionaries of
-        codes. What worker processes have read is not compared.
+        It compares options, counts, the names of Parquet files, the hashes of rows that two ranks have read, and the
+        dictionaries of codes; columns and the conversion if this process has opened the source. What worker processes
+        have read is not compared.
 
         Raises RuntimeError if two ranks differ: they would train on other rows, some twice and some never.
         """
         distributed = _distributed()
         if distributed is None or _worker_info() is not None:
             return
-        found: list[Any] = [None] * distributed.get_world_size(self._group)
-        distributed.all_gather_object(found, self._of_process().fingerprint(), group=self._group)
+        gathered: list[Any] = [None] * distributed.get_world_size(self._group)
+        own = self._of_process().fingerprint(), names_of(self._options.get("sources"))
+        distributed.all_gather_object(gathered, own, group=self._group)
+        found = [fingerprint for fingerprint, _ in gathered]
+        for rank, (_, names) in enumerate(gathered):
+            for shard, (name, first_name) in enumerate(zip(names, gathered[0][1], strict=False)):
+                if name != first_name:
+                    raise RuntimeError(
+                        f"ranks 0 and {rank} do not read the same: shard {shard} is {first_name} and {name}; pass the "
+                        "shards in the same order to each rank, such as sorted"
+                    )
         known: dict[tuple[int, int], tuple[int, int]] = {}
         encoded = [
             (rank, fingerprint["dictionaries"])
@@ -376,7 +407,8 @@ class LoaderDataset(IterableDataset[_BatchT_co]):  # type: ignore[misc, unused-i
                     'things; pass dictionary="values", or unify the dictionaries first'
                 )
         for rank, fingerprint in enumerate(found):
-            for name, value in fingerprint.items():
+            # What was passed comes before what follows from it.
+            for name, value in sorted(fingerprint.items(), key=lambda item: item[0] in {"taken", "conversion"}):
                 if name not in {"hashes", "dictionaries"} and value != found[0].get(name):
                     raise RuntimeError(
                         f"ranks 0 and {rank} do not read the same: {name!r} is {found[0].get(name)!r} and {value!r}; "
@@ -399,9 +431,11 @@ class LoaderDataset(IterableDataset[_BatchT_co]):  # type: ignore[misc, unused-i
                 epochs = state["_epochs"] = copy.copy(self._epochs)
                 if self._loader is not None and self._epochs.is_in_process:
                     epochs.set_state(self._loader.state_dict())
-        if self._group is not None or _distributed():
-            # A process that is not of the group knows no rank.
+        if self._group is not None:
+            # No pickle can hold a group.
             state["_ranks"] = self._ranks_now()
+        elif _distributed():
+            state["_ranks_of_sender"] = self._ranks_now()
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:

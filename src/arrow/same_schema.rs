@@ -20,10 +20,14 @@ pub(crate) fn difference(found: &FieldRef, first: &FieldRef) -> Option<(String, 
                 return Some((format!("the columns {:?}", names(found)), format!("{:?}", names(first))));
             }
             let (found, first) = found.iter().zip(first).find(|(found, first)| !is_same(found, first))?;
-            Some((format!("column {:?} of type {}", found.name(), type_of(found)), type_of(first)))
+            let [own, other] = types_of(found, first);
+            Some((format!("column {:?} of type {own}", found.name()), other))
         }
         _ if is_same(found, first) => None,
-        _ => Some((format!("the type {}", type_of(found)), type_of(first))),
+        _ => {
+            let [own, other] = types_of(found, first);
+            Some((format!("the type {own}"), other))
+        }
     }
 }
 
@@ -93,6 +97,16 @@ fn same_meaning(one: &Field, other: &Field) -> bool {
             Counterparts::Pairs(pairs) => pairs.iter().all(|(one, other)| same_meaning(one, other)),
             Counterparts::OtherNames(_, _) => false,
         }
+}
+
+/// The types of two fields that differ: with the parameters of extension types where nothing else tells them apart.
+fn types_of(one: &Field, other: &Field) -> [String; 2] {
+    let [own, theirs] = [one, other].map(type_of);
+    if own != theirs {
+        return [own, theirs];
+    }
+    let parameters = |field: &Field| field.metadata().get(EXTENSION_TYPE_METADATA_KEY).cloned().unwrap_or_default();
+    [one, other].map(|field| format!("{} of {:?}", type_of(field), parameters(field)))
 }
 
 fn type_of(field: &Field) -> String {

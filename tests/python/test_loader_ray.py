@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import arrow_dlpack as ad
@@ -137,3 +138,22 @@ def test_wrong_options():
             loader(Split(TABLE), batch_size=1, **{name: 1})
     with pytest.raises(TypeError, match=r"dataset\.iterator\(\)"):
         loader(TABLE, batch_size=1)
+
+
+def test_a_split_without_rows_of_pandas_has_the_columns_of_the_others():
+    names, types = ["id", "name"], [np.dtype("int64"), np.dtype("object")]
+    split = Split(schema=SimpleNamespace(names=names, types=types))
+    batches = loader(split, batch_size=4, columns={"id": "id"}, xp=np)
+    assert list(batches) == []
+    with pytest.raises(ad.ConversionError, match="other"):
+        list(loader(split, batch_size=4, columns={"x": "other"}, xp=np))
+
+
+def test_blocks_of_extension_types_with_other_parameters_are_told_apart():
+    def block(shape: list[int]) -> pa.Table:
+        storage = pa.array([[1.0, 2.0, 3.0, 4.0]], pa.list_(pa.float32(), 4))
+        return pa.table({"a": pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(pa.float32(), shape), storage)})
+
+    split = Split(block([2, 2]), block([1, 4]), schema=block([2, 2]).schema)
+    with pytest.raises(ad.ConversionError, match=r"1,4.*2,2"):
+        list(loader(split, batch_size=4, columns={"a": "a"}, xp=np))
