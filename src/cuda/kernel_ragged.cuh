@@ -110,29 +110,12 @@ KERNEL place_rows(
     }
 }
 
-// Writes `count` integers of `size` bytes, 4 or 8, with `shift` added to each, wrapping: offsets that count from another item. They may
-// have any alignment, those of the output have their own. A thread writes the integers that lie in one aligned vector of the output.
-KERNEL shift_offsets(u64 from, u64 count, u64 size, u64 shift, u64 out) {
-    u64 bytes = count * size, end = from + bytes, skipped = out % 16;
-    for (EACH(group, (skipped + bytes + 15) / 16)) {
-        // Before the first integer, this wraps to a position beyond the last one.
-        u64 start = group * 16 - skipped;
-        if (start < bytes && start + 16 <= bytes && is_wide(from + start, from, end)) {
-            Vector<u32> words = load_wide(from + start);
-#pragma unroll
-            for (u32 pair = 0; pair < 4; pair += 2) {
-                u64 both = words.lanes[pair] | (u64)words.lanes[pair + 1] << 32;
-                u64 sum = both + shift;
-                words.lanes[pair] = (u32)sum;
-                words.lanes[pair + 1] = size == 4 ? (u32)(both >> 32) + (u32)shift : (u32)(sum >> 32);
-            }
-            store((Vector<u32>*)(out + start), words);
-        } else {
-#pragma unroll 1
-            for (u64 at = start; at != start + 16; at += size) {
-                if (at < bytes) store_word(out + at, (u32)size, load_integer(from + at, (u32)size) + shift);
-            }
-        }
+// Writes `count` aligned integers of 64 bits if `is_wide`, else of 32, with `shift` added to each, wrapping: offsets that count from another
+// item.
+KERNEL shift_offsets(u64 from, u64 count, u32 is_wide, u64 shift, u64 out) {
+    for (EACH(index, count)) {
+        if (is_wide) store((u64*)out + index, load((const u64*)from + index) + shift);
+        else store((u32*)out + index, load((const u32*)from + index) + (u32)shift);
     }
 }
 

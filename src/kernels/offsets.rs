@@ -16,7 +16,7 @@ use crate::transfer::device_address;
 /// Offsets or lengths of a chunk.
 #[derive(Clone, Debug)]
 pub(crate) struct ShiftedOffsets {
-    /// Their addresses, of any alignment.
+    /// Their addresses, aligned for them.
     pub(crate) bytes: Range<usize>,
     /// What is added to each, wrapping.
     pub(crate) shift: u64,
@@ -38,9 +38,9 @@ pub(crate) fn shift_offsets(readiness: &Readiness, chunks: &[ShiftedOffsets], dt
     readiness.wait_in(&current, stream, Wait::KernelSource)?;
     let mut out = buffer.start();
     let started = chunks.iter().try_for_each(|ShiftedOffsets { bytes, shift }| {
-        let (from, own) = (device_address(bytes.start)?, (count(bytes.len()) as u64, size as u64));
-        // SAFETY: `check_part_in` has checked the addresses of the integers, whose memory is freed behind the kernel in stream order; the
-        // output is new memory with room for those of all chunks.
+        let (from, own) = (device_address(bytes.start)?, (count(bytes.len()) as u64, dtype == DType::Int64));
+        // SAFETY: `check_part_in` has checked the addresses of the integers, which callers have found to be aligned, and whose memory is
+        // freed behind the kernel in stream order; the output is new memory with room for those of all chunks.
         unsafe { current.shift_offsets(from, own, *shift, out, stream) }?;
         out += bytes.len() as u64;
         Ok(())

@@ -104,13 +104,13 @@ impl<'a> DeviceLevel<'a> {
         self.has_bitmap && matches!(self.options.nulls, NullPolicy::Nan | NullPolicy::Fill(_))
     }
 
-    /// The plan of offsets or lengths: a view, or made by a kernel. None makes null rows empty.
+    /// The plan of offsets or lengths: a view, or made by a kernel. None makes null rows empty, or reads integers that are not aligned.
     fn part(&self, name: &'static str, own: [Option<Action>; 2], ints: impl Fn(&DeviceRows) -> ListInts) -> Part {
         let ints = || self.chunks.iter().map(&ints);
         let is_aligned = ints().all(|ints| ints.bytes().start.is_multiple_of(ints.dtype().alignment()));
         let count = self.rows() + usize::from(!has_lengths(self.field));
         let part = ints_part((name, count), self.field, (self.filled().count(), is_aligned), own, self.options);
-        if is_cuda(self.device) && !own.contains(&Some(Action::EmptyNullRows)) {
+        if is_cuda(self.device) && is_aligned && !own.contains(&Some(Action::EmptyNullRows)) {
             part.by_kernels(self.device)
         } else {
             part.on(self.device)

@@ -113,8 +113,8 @@ FAMILIES = [
         "shift_offsets",
         "4 or 8 an offset",
         "4 or 8 an offset",
-        {0: 16},
-        "loads and stores of 16 bytes; two loads for each where they are not aligned so",
+        {0: 4},
+        "none: one offset of a thread after the other, which is little beside the elements that rows have",
     ),
     Family(
         "spread_rows",

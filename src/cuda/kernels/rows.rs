@@ -123,24 +123,24 @@ impl Current {
         unsafe { self.launch(Kernel::PlaceRows, (pieces, 1), &mut parameters, stream) }
     }
 
-    /// Writes `count` integers of `size` bytes, 4 or 8, from `from` on, with `shift` added to each, wrapping. They may have any alignment.
+    /// Writes `count` integers of 64 bits if they are `wide`, else of 32, from `from` on, with `shift` added to each, wrapping.
     ///
     /// # Errors
     /// As [`Current::unpack_bits`].
     ///
     /// # Safety
-    /// The integers and the output, which is aligned and does not overlap them, are memory of this device until the kernel is done.
+    /// The integers and the output, which are aligned and do not overlap, are memory of this device until the kernel is done.
     pub(crate) unsafe fn shift_offsets(
         &self,
         from: DevicePointer,
-        (count, size): (u64, u64),
+        (count, is_wide): (u64, bool),
         shift: u64,
         out: DevicePointer,
         stream: Stream,
     ) -> Result<()> {
-        let mut parameters = parameters![from, count, size, shift, out];
-        let vectors = count.saturating_mul(size).div_ceil(16).saturating_add(1);
+        let wide = u32::from(is_wide);
+        let mut parameters = parameters![from, count, wide, shift, out];
         // SAFETY: `Launch` invariant; the integers and the output are memory of this device, as promised.
-        unsafe { self.launch(Kernel::ShiftOffsets, (vectors, 1), &mut parameters, stream) }
+        unsafe { self.launch(Kernel::ShiftOffsets, (count, 1), &mut parameters, stream) }
     }
 }

@@ -189,7 +189,7 @@ def measure_offsets() -> None:
     """Of lists without items, so that nothing else is copied."""
     offsets = pa.array(np.zeros(ROWS + 1, dtype="int32"))
     column = on_device(pa.ListArray.from_arrays(offsets, pa.array([], pa.float32())))
-    judge("offsets of rows", lambda: ad.to_ragged(column, copy=True), 4 * ROWS, 4 * ROWS, waits=True)
+    judge("offsets of rows", lambda: ad.to_ragged(column, copy=True), 4 * ROWS, 4 * ROWS, None, waits=True)
 
 
 sys.exit(record.run(globals()))

@@ -8,9 +8,10 @@ from typing import Any
 import arrow_dlpack as ad
 import driver
 import numpy as np
+import producers
 import pyarrow as pa
 import pytest
-from device_arrow import CPU, CUDA, CUDA_HOST, CUDA_MANAGED, DeviceArray, DeviceStream
+from device_arrow import CPU, CUDA, CUDA_HOST, CUDA_MANAGED, DeviceArray, DeviceStream, Memory
 
 ROWS = 100
 BATCH = pa.RecordBatch.from_pydict(
@@ -216,6 +217,20 @@ def test_parts_of_rows_are_those_of_the_conversion(name: str) -> None:
     assert {row.column: (row.dtype, row.error, row.how == "copy") for row in report} == {
         column: (part.dtype, None, part.copied) for column, part in made.items()
     }
+
+
+def test_misaligned_offsets_are_refused_as_the_conversion_does() -> None:
+    data = pa.array([[1], [2, 3]])
+    memory = Memory()
+    moved = memory.place(b"\0\0" + data.buffers()[1].to_pybytes()) + 2
+
+    def replace(node: producers.Array) -> None:
+        node.buffers[1] = moved
+
+    source = ad.from_arrow(DeviceArray(data, memory=memory, change=replace).give())
+    with pytest.raises(ad.ConversionError) as caught:
+        ad.to_ragged(source)
+    assert str(caught.value) in {row.error for row in explained(source)}
 
 
 def test_padded_rows_that_move_are_made_on_the_host() -> None:
