@@ -342,8 +342,8 @@ class LoaderDataset(IterableDataset[_BatchT_co]):  # type: ignore[misc, unused-i
             if state["worker"][1] > 1 and taken_by is not None and taken_by != world_size:
                 raise ValueError(
                     f"the state is of {state['worker'][1]} workers of each of {taken_by!r} ranks, and there are "
-                    f"{world_size} ranks: rows would be lost, and others come twice; resume with as many ranks, or take "
-                    "states that others can continue from with num_workers=0 or 1"
+                    f"{world_size} ranks: rows would be lost, and others come twice; resume with as many ranks, or "
+                    "take states that others can continue from with num_workers=0 or 1"
                 )
             position, has_ended = state.get("loader"), state.get("has_ended")
             if info is None or not isinstance(position, dict) or not isinstance(has_ended, bool):
