@@ -10,6 +10,7 @@ import sys
 import textwrap
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -332,3 +333,55 @@ def files() -> set[str]:
             # That of the folder itself.
             continue
     return found
+
+
+FILES_OF_DUCKDB = """
+import sys
+import arrow_dlpack as ad
+import duckdb
+
+path = sys.argv[1]
+duckdb.connect(path).execute("CREATE TABLE t AS SELECT range AS id FROM range(100000)").close()
+
+def opened():
+    return duckdb.connect(path, read_only=True).sql("FROM t ORDER BY id")
+
+for lanes in (1, 2, 3):
+    batches = ad.Loader(sources=[(opened, 100_000)], lanes=lanes, batch_size=1000, xp="numpy")
+    print(sum(len(batch) for batch in batches))
+"""
+
+
+def test_a_connection_that_a_callable_makes_lives_as_long_as_its_relation_is_read(tmp_path: Path):
+    """DuckDB stands still where the same file is opened while a relation is read whose connection is gone."""
+    pytest.importorskip("duckdb")
+    command = [sys.executable, "-c", FILES_OF_DUCKDB, str(tmp_path / "x.db")]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert (ran.returncode, ran.stdout.split()) == (0, ["100000"] * 3), ran.stderr
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_what_a_callable_returned_is_let_go_with_the_epoch(prefetch: int):
+    class Rows:
+        """A source that somebody can refer to weakly."""
+
+        def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+            return pa.table({"a": range(10)}).__arrow_c_stream__(requested_schema)
+
+    made: list[Any] = []
+
+    def opened() -> Rows:
+        rows = Rows()
+        made.append(weakref.ref(rows))
+        return rows
+
+    loader = ad.Loader(opened, batch_size=4, prefetch=prefetch, xp="numpy")
+    iterator = iter(loader)
+    next(iterator)
+    assert made[0]() is not None
+    list(iterator)
+    assert made[0]() is None
+    iterator = iter(loader)
+    next(iterator)
+    iterator.close()
+    assert [one() for one in made] == [None, None]

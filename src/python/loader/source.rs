@@ -101,7 +101,9 @@ impl LoaderSource {
                 return Err(PyTypeError::new_err(text));
             }
             let _turn = self.turns.take(py)?;
-            return self.open_again(&opened, projection, refuses);
+            let stream = self.open_again(&opened, projection, refuses)?;
+            // Nobody else may have it, and a stream of DuckDB reads from the connection of its relation.
+            return Ok(stream.holding(opened.unbind()));
         }
         // Of two threads that open one iterator at once, each would take items of it.
         let turn = self.turns.take(py)?;

@@ -9,8 +9,10 @@ use pyo3::prelude::*;
 use super::projection::Projection;
 use crate::arrow::{DeviceArray, DeviceArrayStream};
 use crate::device::Device;
+use crate::error::Result;
 use crate::ffi::dlpack::DLDeviceType;
 use crate::python::arrow_input::Unread;
+use crate::python::attach::attached;
 use crate::python::errors::item_taken;
 use crate::spec::{PandasIndex, PathColumns};
 
@@ -68,6 +70,13 @@ impl Opened {
         Self { stream: columns_of(self.stream, columns), whole: Some(whole), ..self }
     }
 
+    /// The same source, for as long as which `object` is kept: its stream may read from what goes with it, such as a connection.
+    pub(in crate::python) fn holding(self, object: Py<PyAny>) -> Self {
+        let (field, device_type) = (self.stream.field().clone(), self.stream.device_type());
+        let held = HeldStream { stream: Some(self.stream), object: Some(object) };
+        Self { stream: DeviceArrayStream::new(field, device_type, held), ..self }
+    }
+
     /// Has an iterator of the caller's closed with the stream, as nobody else reads it on.
     pub(in crate::python) fn take_over(&self) {
         self.is_closed.store(true, Ordering::Release);
@@ -77,6 +86,44 @@ impl Opened {
     pub(in crate::python) fn teller(&self) -> impl Fn(Python<'_>, PyErr) -> PyErr + use<> {
         let is_item_taken = self.is_item_taken;
         move |py, error| if is_item_taken { item_taken(py, error) } else { error }
+    }
+}
+
+/// A stream, and the object that it was opened from.
+struct HeldStream {
+    stream: Option<DeviceArrayStream>,
+    object: Option<Py<PyAny>>,
+}
+
+impl HeldStream {
+    /// Lets the stream go, and then the object.
+    fn release(&mut self) {
+        drop(self.stream.take());
+        let mut object = self.object.take();
+        if object.is_none() {
+            return;
+        }
+        attached(|_| drop(object.take()));
+        // The interpreter is going down: whoever still has a reference keeps it.
+        std::mem::forget(object);
+    }
+}
+
+impl Iterator for HeldStream {
+    type Item = Result<DeviceArray>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let next = self.stream.as_mut()?.next();
+        if next.is_none() {
+            self.release();
+        }
+        next
+    }
+}
+
+impl Drop for HeldStream {
+    fn drop(&mut self) {
+        self.release();
     }
 }
 
