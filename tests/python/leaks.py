@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import sys
 import time
 import tracemalloc
@@ -35,6 +36,21 @@ def warm_up() -> None:
     with contextlib.suppress(ValueError):
         ad.to_tensor(ad.from_arrow(table), columns=["y"])
     list(ad.Loader(pa.table(ad.from_arrow(table)), batch_size=1))
+
+
+def _settle() -> None:
+    """Lets threads that have just let go of the interpreter free their state, before this one forks.
+
+    They do so under a lock of tracemalloc, which a child would wait for for ever: CPython 3.11 does not renew it.
+    """
+    settled = time.perf_counter() + 0.002
+    while tracemalloc.is_tracing() and time.perf_counter() < settled:
+        # Without a pause, in which other threads would have the interpreter again.
+        pass
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_settle)
 
 
 class Watch:
