@@ -51,8 +51,9 @@ impl VariedGroup {
                     options.length = None;
                 }
                 if let Some(length) = options.length.filter(|length| length.by_name) {
-                    let reason = format!("the length {} is for lists that become rows of one shape", length.value);
-                    return Err(Error::argument(format!("{reason}, and this column is only padded or ragged"))
+                    let reason =
+                        format!("the length {} is for columns of lists that become rows of one shape", length.value);
+                    return Err(Error::argument(format!("{reason}, and this one is only padded or ragged"))
                         .remedy_is(Remedy::LeaveOutOfLength)
                         .in_column(column.name()));
                 }

@@ -283,7 +283,7 @@ pub(super) fn shown_items(array: &dyn Array, excused: Option<&NullBuffer>) -> Op
     }
 }
 
-/// Returns the first row that is seen and shows an item, by its number among those of [`shown_items`].
+/// Returns the first row of lists that is seen and shows an item, by its number among those of [`shown_items`]; `None` for maps.
 pub(super) fn row_with_item(array: &dyn Array, item: usize, excused: Option<&NullBuffer>) -> Option<usize> {
     fn of_lists<T: OffsetSizeTrait>(offsets: &OffsetBuffer<T>, row: usize) -> Option<Range<usize>> {
         let first = offsets.first()?.as_usize();
@@ -297,7 +297,6 @@ pub(super) fn row_with_item(array: &dyn Array, item: usize, excused: Option<&Nul
     let range = |row: usize| match array.data_type() {
         DataType::List(_) => of_lists(array.as_list::<i32>().offsets(), row),
         DataType::LargeList(_) => of_lists(array.as_list::<i64>().offsets(), row),
-        DataType::Map(_, _) => of_lists(array.as_map().offsets(), row),
         DataType::ListView(_) => {
             let lists = array.as_list_view::<i32>();
             of_views(lists.offsets(), lists.sizes(), row)
