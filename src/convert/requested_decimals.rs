@@ -2,6 +2,7 @@
 //! 3.0 becomes a decimal with digits of its own behind the 17th.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
@@ -107,6 +108,7 @@ where
     T: ArrowPrimitiveType,
     T::Native: FromDecimal + Into<f64>,
 {
+    // Under larger scales a float32 may be too small to have all of its digits.
     let surviving = 10_i128.checked_pow(digits).filter(|_| decimals.scale.unsigned_abs() <= 22).unwrap_or(0);
     let nearest = |row| {
         let unscaled = (decimals.unscaled)(row);
@@ -116,7 +118,7 @@ where
         survives.then_some(value)
     };
     let values = collected(original, to, nearest)?;
-    Ok(std::sync::Arc::new(PrimitiveArray::<T>::new(values.into(), original.nulls().cloned())))
+    Ok(Arc::new(PrimitiveArray::<T>::new(values.into(), original.nulls().cloned())))
 }
 
 fn of_floats<T>(original: &ArrayRef, to: &DataType) -> Result<ArrayRef>
@@ -157,7 +159,7 @@ fn decimals<T: DecimalType>(
     let fits = |value: &T::Native| T::validate_decimal_precision(*value, precision, scale).is_ok();
     let values = collected(original, to, |row| nearest(row).filter(fits))?;
     let array = PrimitiveArray::<T>::new(values.into(), original.nulls().cloned());
-    Ok(std::sync::Arc::new(array.with_data_type(to.clone())))
+    Ok(Arc::new(array.with_data_type(to.clone())))
 }
 
 /// The stored integer of the decimal that is nearest to a number; `None` if it has more than 256 bits, or there is none.

@@ -102,7 +102,7 @@ impl LoaderSource {
             }
             let _turn = self.turns.take(py)?;
             let stream = self.open_again(&opened, projection, refuses)?;
-            // Nobody else may have it, and a stream of DuckDB reads from the connection of its relation.
+            // Perhaps nobody else refers to it, and a stream of DuckDB reads from the connection of its relation.
             return Ok(stream.holding(opened.unbind()));
         }
         // Of two threads that open one iterator at once, each would take items of it.

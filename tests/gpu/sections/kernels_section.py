@@ -208,7 +208,7 @@ def check_rows_that_are_padded() -> None:
 
 
 def check_rows_of_chunks() -> None:
-    """Offsets that count from another item, at every alignment of what is read and of what is written."""
+    """Offsets that count from another item, of chunks that begin at other rows."""
     lengths = np.random.default_rng(6).integers(0, 9, ROWS // 5)
     for kind in (pa.list_, pa.large_list, pa.list_view, pa.large_list_view):
         rows = pa.array([[length] * length for length in lengths], kind(pa.int16()))
