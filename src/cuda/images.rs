@@ -2,14 +2,16 @@
 
 use crate::error::{Error, Result};
 
-/// What `make cubins` packs: the length of the first stream (u32, little-endian), that stream (the index and the cubins), and the stream
-/// of the PTX.
+/// What `make cubins` packs: the length of the first stream (u32, little-endian), that stream (the index and the aligned cubins), and the
+/// stream of the PTX.
 #[cfg(feature = "cuda")]
 const PACKED: &[u8] = include_bytes!("kernels.lzma");
 /// The most memory that decoding may take beside the result, in KiB.
 #[cfg(feature = "cuda")]
 const MOST_KIB: u32 = 8 << 10;
 
+/// What the start of each cubin is aligned to in its stream.
+const ALIGNMENT: usize = 16;
 /// Bytes of an entry of the index: the architecture, and the length of the image.
 const ENTRY: usize = 8;
 /// Bytes before the index: the number of its entries.
@@ -53,8 +55,9 @@ impl Images {
         for entry in index.get(COUNT..).unwrap_or_default().chunks_exact(ENTRY) {
             let architecture = read_u32(entry, 0).ok_or_else(broken)?;
             let bytes = read_u32(entry, 4).and_then(|bytes| usize::try_from(bytes).ok()).ok_or_else(broken)?;
-            let start = if architecture == PTX { 0 } else { end };
-            end = if architecture == PTX { end } else { end.checked_add(bytes).ok_or_else(broken)? };
+            let aligned = end.checked_next_multiple_of(ALIGNMENT).ok_or_else(broken)?;
+            let start = if architecture == PTX { 0 } else { aligned };
+            end = if architecture == PTX { end } else { start.checked_add(bytes).ok_or_else(broken)? };
             found.push(Entry { architecture, start, bytes });
         }
         Ok(Self(found))

@@ -1,4 +1,4 @@
-// The elements of a column as the output has them: codes and runs looked up, nulls filled, values cast. Up to LANES of them a thread.
+// The elements of a column as the output has them: codes looked up, nulls filled, values cast. Up to LANES of them a thread.
 
 // A thread casts up to LANES elements of a column, its lanes: in the kernels of frequent casts at once, so that their loads overlap.
 #define ALL_LANES ((1u << LANES) - 1)
@@ -31,12 +31,12 @@ struct Job {
 
 template <class Word> __device__ Word fill_of(const Column& column) { return *(const Word*)column.fill; }
 
-// The values of Found::place for an element without a value: its code is out of range, its value is null, the run ends decrease, or
-// it is padding.
+// The values of Found::place for an element without a value: its code is out of range, its value is null, or it is padding.
 #define OUTSIDE (~(u64)0)
 #define AT_NULL (~(u64)1)
-#define DECREASING (~(u64)2)
-#define PADDING (~(u64)3)
+#define PADDING (~(u64)2)
+// The code of a row with whose number a run ends no later than the one before.
+#define NOT_INCREASING (~(u64)0)
 
 // Returns the code of a row.
 __device__ __noinline__ u64 code_of(u64 codes, u32 dtype, u64 row) {
@@ -47,43 +47,16 @@ __device__ __noinline__ u64 code_of(u64 codes, u32 dtype, u64 row) {
     return dtype < UINT8 ? (u64)((i64)(code << unused) >> unused) : code;
 }
 
-// Returns the run that contains a row, and is not before `low`. Also validates one run end, that with the row's number, so that the threads
-// together check all.
-__device__ __noinline__ u64 run_of(const Dictionary* dictionary, u64 row, u64 low) {
-    u64 ends = load(&dictionary->codes);
-    u32 dtype = load(&dictionary->code_dtype) & ~RUN_ENDS;
-    if (row < load(&dictionary->count)) {
-        i64 before = row == 0 ? 0 : code_of(ends, dtype, row - 1);
-        if ((i64)code_of(ends, dtype, row) <= before) return DECREASING;
-    }
-    row += load(&dictionary->first);
-    u64 high = load(&dictionary->count);
-    // By steps that double: after the first search the run is near.
-    for (u64 step = 1; low > 0 && low + step < high; step *= 2) {
-        if (code_of(ends, dtype, low + step) > row) high = low + step;
-        else low += step;
-    }
-    while (low < high) {
-        u64 middle = (low + high) / 2;
-        if (code_of(ends, dtype, middle) > row) high = middle;
-        else low = middle + 1;
-    }
-    return low;
-}
-
 // Where `look_up` found an element: `place` elements after the address `values`, which is that of the codes if CODES is set.
 struct Found {
     u64 values;
     u64 place;
 };
 
-// Of runs: none before `run` is looked at.
-__device__ __noinline__ Found look_up(u64 address, u32 flags, u64 row, u64 run) {
+__device__ __noinline__ Found look_up(u64 address, u32 flags, u64 row) {
     // Members are loaded one by one when needed: a copy of the struct would take registers of every caller.
     const Dictionary* dictionary = (const Dictionary*)address;
-    u32 dtype = load(&dictionary->code_dtype);
-    u64 code = dtype & RUN_ENDS ? run_of(dictionary, row, run) : code_of(load(&dictionary->codes), dtype, row);
-    if (dtype & RUN_ENDS && code == DECREASING) return {0, DECREASING};
+    u64 code = code_of(load(&dictionary->codes), load(&dictionary->code_dtype) & CODE_DTYPE_BITS, row);
     if (code >= load(&dictionary->count)) return {load(&dictionary->first), flags & PADDED ? PADDING : OUTSIDE};
     u64 validity = load(&dictionary->validity);
     if (validity && !bit(validity, load(&dictionary->validity_bit) + code)) return {0, AT_NULL};
@@ -133,7 +106,6 @@ struct FoundLanes {
 // Finds the values of the lanes in `live`, of which those in `valid` have a code.
 __device__ FoundLanes find_lanes(const Column* column, u64 row, u32 apart, u32 live, u32 valid) {
     FoundLanes result = {0, 0};
-    u64 run = 0;
 #pragma unroll 1
     for (u32 lane = 0; live >> lane != 0; lane++) {
         // Arrow leaves the codes under nulls undefined.
@@ -141,10 +113,7 @@ __device__ FoundLanes find_lanes(const Column* column, u64 row, u32 apart, u32 l
             slot(lane) = load(column->fill);
             continue;
         }
-        Found found = look_up(load(&column->values), load(&column->dtype), row + lane * apart, run);
-        // Where run ends do not increase, a search of all may find another run, and keep_misfits searches all.
-        if (found.place == OUTSIDE && run > 0) found = look_up(load(&column->values), load(&column->dtype), row + lane * apart, 0);
-        if (found.place < PADDING) run = found.place;
+        Found found = look_up(load(&column->values), load(&column->dtype), row + lane * apart);
         // Where a null value is no misfit; elsewhere nothing is at this place.
         u64 filled = load(&column->is_filled) ? AT_NULL : PADDING;
         u64 word = found.values;

@@ -55,7 +55,7 @@ __device__ u32 cast_together(const Job& job, const Column* column, u64 row, u32 
     if (dtype & GATHERED) {
         const Dictionary* dictionary = (const Dictionary*)values;
         u64 count = load(&dictionary->count);
-        u32 code_dtype = load(&dictionary->code_dtype), bytes = stored_bytes(code_dtype);
+        u32 code_dtype = load(&dictionary->code_dtype) & CODE_DTYPE_BITS, bytes = stored_bytes(code_dtype);
         load_together(load(&dictionary->codes), bytes, places, words);
         // A negative code is larger than any count.
         u32 unused = code_dtype < UINT8 ? 64 - 8 * bytes : 0;

@@ -14,6 +14,8 @@ template <class T> __device__ T load(const T* from) { return *from; }
 template <class T> __device__ void store(T* to, T value) { *to = value; }
 __device__ void add(u64* to, u64 value) { atomicAdd(to, value); }
 __device__ void lower(u64* to, u64 value) { atomicMin(to, value); }
+// Sets a bit of a word in shared memory.
+__device__ void set(u32* word, u32 bit) { atomicOr(word, bit); }
 // x * y + z, rounded once.
 __device__ double fused(double x, double y, double z) { return fma(x, y, z); }
 // Has memory come nearer that is loaded soon; waits for nothing, and keeps no register for it.
@@ -56,8 +58,11 @@ enum DType {
 // Set with GATHERED if a code out of range stands for padding.
 #define PADDED 128
 
-// Set in Dictionary::code_dtype if the codes are run ends: the row after the last one of each run.
-#define RUN_ENDS 32
+// Set in Dictionary::code_dtype if expand_runs has written the codes: CODE_DTYPE_BITS have their type, and the bits above the flag that of
+// the run ends.
+#define OF_RUNS 32
+#define CODE_DTYPE_BITS 31
+#define RUN_ENDS_SHIFT 8
 
 // The codes of a column, and the values that they index; src/cuda/kernels.rs has the same words.
 struct Dictionary {
@@ -70,8 +75,8 @@ struct Dictionary {
     u64 validity;
     u32 validity_bit;
     u32 code_dtype;
-    // With RUN_ENDS, the logical offset of the first row; with PADDED, the first bytes of the padding value. Those of a complex number
-    // that follow are zero.
+    // With OF_RUNS, the address of the run ends; with PADDED, the first bytes of the padding value. Those of a complex number that follow
+    // are zero.
     u64 first;
 };
 

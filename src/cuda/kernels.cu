@@ -1,6 +1,6 @@
 // The kernels: Arrow's layouts to those of tensors and back, on the device.
 //
-// Here are those that write matrices of columns, and what goes with them; those of the last three headers stand alone.
+// Here are those that write matrices of columns, and what goes with them; those of the last four headers stand alone.
 //
 // nvrtc compiles this file to kernels.ptx (`make ptx`). For the simulated driver a C++ compiler compiles it to host functions
 // (tests/simulated-kernels), so kernels access global memory through `load`, `store`, `add`, `lower` and `prefetch` only.
@@ -77,18 +77,21 @@ KERNEL keep_misfits(const Column* columns, u32 count, u64 rows, u64 first, const
         Kind kind = VALUE;
         if (column.dtype & (GATHERED | CODES)) {
             Dictionary dictionary = load((const Dictionary*)from);
-            u64 row = place;
-            Found found = look_up(from, column.dtype, row, 0);
+            u64 codes = dictionary.codes, row = place;
+            u32 code_dtype = dictionary.code_dtype & CODE_DTYPE_BITS;
+            Found found = look_up(from, column.dtype, row);
             from = found.values;
             place = found.place;
             // Padding never misfits, so `misfits` has no row of it.
             if (place == AT_NULL || place == PADDING) kind = NULL_VALUE;
-            if (place == OUTSIDE) kind = dictionary.code_dtype < UINT8 ? CODE : UNSIGNED_CODE;
-            if (place == OUTSIDE && dictionary.code_dtype & RUN_ENDS) kind = NO_RUN;
-            if (place == DECREASING) kind = RUN_END;
+            if (place == OUTSIDE) kind = code_dtype < UINT8 ? CODE : UNSIGNED_CODE;
+            if (place == OUTSIDE && dictionary.code_dtype & OF_RUNS) {
+                kind = code_of(codes, code_dtype, row) == NOT_INCREASING ? RUN_END : NO_RUN;
+                codes = dictionary.first;
+                code_dtype = dictionary.code_dtype >> RUN_ENDS_SHIFT;
+            }
             if (kind == CODE || kind == UNSIGNED_CODE || kind == RUN_END) {
-                u32 dtype = dictionary.code_dtype & ~RUN_ENDS;
-                store((u64*)(values + 32 * number), code_of(dictionary.codes, dtype, row));
+                store((u64*)(values + 32 * number), code_of(codes, code_dtype, row));
             }
         }
 #pragma unroll 1
@@ -99,6 +102,7 @@ KERNEL keep_misfits(const Column* columns, u32 count, u64 rows, u64 first, const
     }
 }
 
+#include "kernel_runs.cuh"
 #include "kernel_ragged.cuh"
 #include "kernel_strided.cuh"
 #include "kernel_bits.cuh"

@@ -220,7 +220,7 @@ mod strided;
 mod transposed;
 
 pub(crate) use axes::StridedAxis;
-pub(crate) use dictionary::{CodeMeaning, KernelDictionary};
+pub(crate) use dictionary::{CodeMeaning, KernelDictionary, KernelRuns};
 pub(crate) use packing::{MatrixLayout, Packing};
 pub(crate) use rows::{KernelRows, PlacedElements};
 

@@ -34,8 +34,8 @@ pub(crate) use context::{CudaDevice, Current, is_cuda, is_host_visible};
 pub(crate) use driver::{Called, EventHandle, at_exit, driver, is_forked, is_started};
 pub(crate) use event::Event;
 pub(crate) use kernels::{
-    CodeMeaning, Column, ColumnType, DeviceBits, KernelDictionary, KernelLevel, KernelRows, MatrixLayout, Packing,
-    PlacedElements, StridedAxis,
+    CodeMeaning, Column, ColumnType, DeviceBits, KernelDictionary, KernelLevel, KernelRows, KernelRuns, MatrixLayout,
+    Packing, PlacedElements, StridedAxis,
 };
 pub(crate) use memory::{DeviceBuffer, NoMemory};
 pub(crate) use pinned::{PinnedBlock, PinnedBuffer, free_pinned, pinned_use};

@@ -80,6 +80,7 @@ kernels! {
     MeasureRows = "measure_rows",
     PlaceRows = "place_rows",
     ShiftOffsets = "shift_offsets",
+    ExpandRuns = "expand_runs",
     SpreadRows = "spread_rows",
     CopyStrided = "copy_strided",
     Transpose4 = "transpose_4",

@@ -28,7 +28,7 @@ pub(super) fn write_chunks(
         // SAFETY: `misfits()` is a range of the scratch memory, which was allocated in the order of `stream`.
         unsafe { current.set_memory(scratch + numbers.start as u64, 0xff, numbers.len(), stream) }?;
     }
-    tables.make_bitmaps(current, scratch, stream)?;
+    tables.make_inputs(current, scratch, stream)?;
     let writer = BlockWriter { current, tables, scratch, dtype: shape.dtype, stream };
     let mut row = 0_u64;
     for (chunk, place) in chunks.iter().zip(&tables.chunks) {

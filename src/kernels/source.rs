@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::arrow::{BitRange, BitmapLevel, DictionaryValues, Leaf};
-use crate::cuda::{CodeMeaning, ColumnType, Current, DeviceBits, KernelDictionary, Stream};
+use crate::cuda::{CodeMeaning, ColumnType, Current, DeviceBits, KernelDictionary, KernelRuns, Stream};
 use crate::error::Result;
 use crate::spec::{Element, Nulls, Spec};
 use crate::transfer::device_address;
@@ -32,11 +32,29 @@ pub(crate) struct KernelSource {
 pub(super) struct DictionarySource {
     /// Whether the elements stay codes, and only the values' validity is read.
     pub(super) are_codes: bool,
+    /// Of codes, or of run ends.
     code_type: ColumnType,
-    meaning: CodeMeaning,
+    elements: Elements,
     pub(super) values: Range<usize>,
     count: usize,
     pub(super) validity: Option<BitRange>,
+}
+
+/// What the elements of a column with a dictionary are.
+#[derive(Clone, Copy, Debug)]
+enum Elements {
+    /// Indices of values.
+    Codes,
+    /// Run ends, with a value per run.
+    RunEnds {
+        /// The logical offset of the first row.
+        first_row: u64,
+    },
+    /// Indices of the elements of padded rows; an index out of range stands for padding.
+    Places {
+        /// The first bytes of the padding value.
+        padding: [u8; 8],
+    },
 }
 
 impl DictionarySource {
@@ -44,8 +62,8 @@ impl DictionarySource {
     /// integers, or a buffer is missing.
     fn new(element: Element, dictionary: DictionaryValues) -> Option<(Self, usize)> {
         let DictionaryValues { codes, first_row, start, offset, count, validity, .. } = dictionary;
-        let runs = |row| CodeMeaning::Runs { first_row: row as u64 };
-        let meaning = first_row.map_or(CodeMeaning::Codes, runs);
+        let runs = |row| Elements::RunEnds { first_row: row as u64 };
+        let elements = first_row.map_or(Elements::Codes, runs);
         let first_bit = if element == Element::Bits { offset % 8 } else { 0 };
         let values = if element == Element::Bits {
             let start = start.saturating_add(offset / 8);
@@ -56,32 +74,44 @@ impl DictionarySource {
             start..start.saturating_add(count.saturating_mul(size))
         };
         let code_type = ColumnType::of(codes)?;
-        Some((Self { are_codes: false, code_type, meaning, values, count, validity }, first_bit))
+        Some((Self { are_codes: false, code_type, elements, values, count, validity }, first_bit))
     }
 
     /// The dictionary whose nulls are those of its codes; `None` if codes are no integers.
     fn of_null_values(dictionary: DictionaryValues) -> Option<Self> {
         let DictionaryValues { codes, count, validity, .. } = dictionary;
         let code_type = ColumnType::of(codes)?;
-        Some(Self { are_codes: true, code_type, meaning: CodeMeaning::Codes, values: 0..0, count, validity })
+        Some(Self { are_codes: true, code_type, elements: Elements::Codes, values: 0..0, count, validity })
     }
 
-    /// Returns the dictionary of codes that start at an address.
-    pub(super) fn of_codes(&self, codes: usize) -> KernelDictionary {
-        let validity = self.validity.map(|range| bits(range.start, range.first_bit));
+    /// The runs whose ends start at an address; `None` of codes.
+    pub(super) fn runs(&self, ends: usize) -> Option<KernelRuns> {
+        let Elements::RunEnds { first_row } = self.elements else { return None };
+        let (ends, count) = (bits(ends, 0).bitmap, self.count as u64);
+        Some(KernelRuns { ends, ends_type: self.code_type, count, first_row })
+    }
+
+    /// Returns the dictionary of codes or run ends that start at an address. The codes of runs, which a kernel writes, are at `expanded`.
+    pub(super) fn of_elements(&self, start: usize, expanded: u64) -> KernelDictionary {
+        let (runs, start) = (self.runs(start), bits(start, 0).bitmap);
+        let meaning = match (self.elements, runs) {
+            (Elements::Places { padding }, _) => CodeMeaning::Places { padding },
+            (_, Some(runs)) => CodeMeaning::Runs(runs),
+            (_, None) => CodeMeaning::Codes,
+        };
         KernelDictionary {
-            codes: bits(codes, 0).bitmap,
-            code_type: self.code_type,
+            codes: if runs.is_some() { expanded } else { start },
+            code_type: runs.map_or(self.code_type, |runs| runs.code_type()),
             values: bits(self.values.start, 0).bitmap,
             count: self.count as u64,
-            validity,
-            meaning: self.meaning,
+            validity: self.validity.map(|range| bits(range.start, range.first_bit)),
+            meaning,
         }
     }
 
     /// Whether the codes are places of padded rows, which kernels write.
     pub(super) fn are_places(&self) -> bool {
-        matches!(self.meaning, CodeMeaning::Places { .. })
+        matches!(self.elements, Elements::Places { .. })
     }
 }
 
@@ -231,9 +261,9 @@ impl KernelSource {
         validity: Option<BitRange>,
         padding: [u8; 8],
     ) -> Self {
-        let meaning = CodeMeaning::Places { padding };
-        let (values, count) = (self.values, self.elements);
-        let dictionary = DictionarySource { are_codes: false, code_type, meaning, values, count, validity };
+        let (values, count, of_dictionary) = (self.values, self.elements, Elements::Places { padding });
+        let dictionary =
+            DictionarySource { are_codes: false, code_type, elements: of_dictionary, values, count, validity };
         Self { values: places, levels: Vec::new(), elements, dictionary: Some(dictionary), ..self }
     }
 
@@ -246,9 +276,9 @@ impl KernelSource {
     /// Returns whether a value may not fit the output, a code may have no value, or an item of padded rows may be a refused null. Bools
     /// fit everything.
     pub(super) fn may_misfit(&self) -> bool {
-        let by_code = self.dictionary.as_ref().is_some_and(|dictionary| match dictionary.meaning {
-            CodeMeaning::Places { .. } => dictionary.validity.is_some() && self.fill.is_none(),
-            CodeMeaning::Codes | CodeMeaning::Runs { .. } => true,
+        let by_code = self.dictionary.as_ref().is_some_and(|dictionary| match dictionary.elements {
+            Elements::Places { .. } => dictionary.validity.is_some() && self.fill.is_none(),
+            Elements::Codes | Elements::RunEnds { .. } => true,
         });
         by_code || !matches!(self.dtype, ColumnType::Same | ColumnType::Bits | ColumnType::Bool)
     }
@@ -262,7 +292,8 @@ impl KernelSource {
     pub(super) fn is_frequent_as(&self, to: ColumnType, itemsize: u64) -> bool {
         match &self.dictionary {
             Some(dictionary) if dictionary.are_codes => false,
-            Some(dictionary) => dictionary.of_codes(self.values.start).is_frequent_as(self.dtype, to, itemsize),
+            // The codes of runs are aligned.
+            Some(dictionary) => dictionary.of_elements(self.values.start, 0).is_frequent_as(self.dtype, to, itemsize),
             None => self.dtype.is_frequent_as(to, itemsize, self.elements().0.bitmap),
         }
     }

@@ -6,7 +6,9 @@ use super::check::VALUE_BYTES;
 use super::shape::Shape;
 use super::source::{KernelSource, bits};
 use crate::alloc::fallible;
-use crate::cuda::{Column, ColumnType, Current, DeviceBits, KernelDictionary, KernelLevel, PinnedBlock, Stream};
+use crate::cuda::{
+    Column, ColumnType, Current, DeviceBits, KernelDictionary, KernelLevel, KernelRuns, PinnedBlock, Stream,
+};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::ffi::dlpack::DLDeviceType;
@@ -22,6 +24,7 @@ pub(super) struct Tables {
     /// Where each chunk's columns start.
     pub(super) chunks: Vec<usize>,
     joined: Vec<Joined>,
+    expanded: Vec<Expanded>,
     /// Set bits, which serve validity columns as values; empty if no kernel reads them.
     ones: Range<usize>,
     /// The misfits: a number for each column, followed by 32 bytes for each.
@@ -41,7 +44,8 @@ enum Upload {
         dictionary: Option<(usize, CodeUse)>,
     },
     Level(KernelLevel),
-    Dictionary(KernelDictionary),
+    /// With the place of the codes that a kernel writes for runs.
+    Dictionary(KernelDictionary, Option<usize>),
 }
 
 /// What becomes of the codes of a column.
@@ -58,6 +62,23 @@ struct Joined {
     count: u32,
     elements: u64,
     out: usize,
+}
+
+/// Runs whose numbers are written for each row, as codes.
+struct Expanded {
+    runs: KernelRuns,
+    rows: u64,
+    out: usize,
+}
+
+impl Expanded {
+    /// The codes of these rows in the next free bytes, and the end of those; `None` if they are too many.
+    fn new(runs: KernelRuns, rows: usize, bytes: usize) -> Option<(Self, usize)> {
+        let size = if runs.code_type() == ColumnType::Int32 { size_of::<i32>() } else { size_of::<i64>() };
+        // What else is in the scratch memory has words of 64 bits.
+        let end = rows.checked_mul(size)?.checked_next_multiple_of(size_of::<u64>())?.checked_add(bytes)?;
+        Some((Self { runs, rows: rows as u64, out: bytes }, end))
+    }
 }
 
 impl Tables {
@@ -80,7 +101,7 @@ impl Tables {
             .and_then(|bytes| bytes.checked_add(misfits))
             .ok_or_else(too_large)?;
         let (mut places, mut joined, mut upload) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut levels, mut dictionaries) = (Vec::new(), Vec::new());
+        let (mut levels, mut dictionaries, mut expanded) = (Vec::new(), Vec::new(), Vec::new());
         for chunk in chunks {
             places.push(upload.len() * Column::BYTES);
             for source in chunk {
@@ -99,8 +120,14 @@ impl Tables {
                 }
                 let (values, fill) = source.elements();
                 let is_validity = source.is_validity;
+                let mut codes_at = None;
+                if let Some(runs) = source.dictionary.as_ref().and_then(|found| found.runs(source.values.start)) {
+                    let (codes, end) = Expanded::new(runs, source.elements, bytes).ok_or_else(too_large)?;
+                    (codes_at, bytes) = (Some(codes.out), end);
+                    expanded.push(codes);
+                }
                 let dictionary = source.dictionary.as_ref().map(|dictionary| {
-                    dictionaries.push(Upload::Dictionary(dictionary.of_codes(source.values.start)));
+                    dictionaries.push(Upload::Dictionary(dictionary.of_elements(source.values.start, 0), codes_at));
                     let codes = match (dictionary.are_codes, dictionary.are_places()) {
                         (true, _) => CodeUse::Kept,
                         (false, true) => CodeUse::Padded,
@@ -119,7 +146,7 @@ impl Tables {
         let read = sources().filter(|source| source.is_validity && (columns > 1 || shape.is_row_major));
         let ones = read.map(|source| source.elements.div_ceil(8).next_multiple_of(8)).max().unwrap_or(0);
         let ones = bytes..bytes.checked_add(ones).ok_or_else(too_large)?;
-        Ok(Self { upload, chunks: places, joined, misfits, columns: columns.max(1), bytes: ones.end, ones })
+        Ok(Self { upload, chunks: places, joined, expanded, misfits, columns: columns.max(1), bytes: ones.end, ones })
     }
 
     /// Returns the bitmap of the column whose struct is at this place.
@@ -127,7 +154,7 @@ impl Tables {
         match self.upload.get(place / Column::BYTES)? {
             Upload::Column { joined: Some(at), .. } => Some(DeviceBits { bitmap: scratch + *at as u64, first: 0 }),
             Upload::Column { source: (_, _, validity, _), .. } => *validity,
-            Upload::Level(_) | Upload::Dictionary(_) => None,
+            Upload::Level(_) | Upload::Dictionary(..) => None,
         }
     }
 
@@ -163,7 +190,10 @@ impl Tables {
                     words.extend(column.to_words());
                 }
                 Upload::Level(level) => words.extend(level.to_words()),
-                Upload::Dictionary(dictionary) => words.extend(dictionary.to_words()?),
+                Upload::Dictionary(dictionary, codes_at) => {
+                    let codes = codes_at.map_or(dictionary.codes, |at| scratch + at as u64);
+                    words.extend(KernelDictionary { codes, ..*dictionary }.to_words()?);
+                }
             }
         }
         if words.len() <= MOST_STORED {
@@ -186,8 +216,8 @@ impl Tables {
         Ok(())
     }
 
-    /// Writes the bitmaps that kernels read from the scratch memory.
-    pub(super) fn make_bitmaps(&self, current: &Current, scratch: u64, stream: Stream) -> Result<()> {
+    /// Writes the bitmaps and the codes that kernels read from the scratch memory.
+    pub(super) fn make_inputs(&self, current: &Current, scratch: u64, stream: Stream) -> Result<()> {
         if !self.ones.is_empty() {
             // SAFETY: `ones` is a range of the scratch memory, which was allocated in the order of `stream`.
             unsafe { current.set_memory(scratch + self.ones.start as u64, u8::MAX, self.ones.len(), stream) }?;
@@ -196,6 +226,10 @@ impl Tables {
             let levels = (scratch + *levels as u64, *count);
             // SAFETY: the levels were uploaded, and their bitmaps checked; the scratch memory has room for the joined one.
             unsafe { current.join_validity(levels, *elements, scratch + *out as u64, stream) }?;
+        }
+        for Expanded { runs, rows, out } in &self.expanded {
+            // SAFETY: the run ends were checked; the scratch memory has room for the codes, which `Expanded::new` has aligned.
+            unsafe { current.expand_runs(runs, *rows, scratch + *out as u64, stream) }?;
         }
         Ok(())
     }

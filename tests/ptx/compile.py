@@ -59,9 +59,10 @@ def compile_ptx(path: Path) -> bytes:
 
 
 def without_unused(ptx: bytes) -> bytes:
-    """The PTX without the variables that nothing refers to, as nvrtc keeps the static members of every template: each
-    would be a symbol of every cubin."""
-    declaration = re.compile(rb"^\.global [^;\n]*?(\w+)(?: = \d+)?;\n", re.MULTILINE)
+    """The PTX without comments and empty lines, and without the variables that nothing refers to, as nvrtc keeps the
+    static members of every template: each would be a symbol of every cubin."""
+    ptx = re.sub(rb"^\s*(?://.*)?\n", b"", ptx, flags=re.MULTILINE)
+    declaration = re.compile(rb"^\.global [^;\n]*?(\w+)(?:\[\d+\])?(?: = [^;\n]*)?;\n", re.MULTILINE)
     return declaration.sub(lambda found: b"" if ptx.count(found[1]) == 1 else found[0], ptx)
 
 

@@ -21,7 +21,8 @@ WHEEL, VERSION = "nvidia-cuda-nvcc-cu12", "12.9.86"
 ARCHITECTURES = (80, 90, 100, 120)
 PTX = 0
 FILTER = {"id": lzma.FILTER_LZMA1, "preset": 9 | lzma.PRESET_EXTREME, "nice_len": 273, "dict_size": 1 << 22}
-# Instructions of 16 bytes: the position within one tells more than the bytes before.
+# Cubins are aligned as instructions are, of which the position within one tells more than the bytes before.
+ALIGNMENT = 16
 OF_CUBINS = {**FILTER, "pb": 4, "lp": 2, "lc": 2}
 OF_TEXT = {**FILTER, "pb": 0, "lp": 0, "lc": 2}
 HEADER = 13
@@ -60,13 +61,19 @@ def decompress(packed: bytes) -> bytes:
     return lzma.decompress(packed[: HEADER - 8] + b"\xff" * 8 + packed[HEADER:], format=lzma.FORMAT_ALONE)
 
 
+def aligned(end: int) -> int:
+    return -(-end // ALIGNMENT) * ALIGNMENT
+
+
 def pack(images: dict[int, bytes]) -> bytes:
     """The length of the first stream (u32, little-endian), that stream (index and cubins), and that of the PTX."""
-    index = struct.pack("<I", len(images)) + b"".join(
+    stream = struct.pack("<I", len(images)) + b"".join(
         struct.pack("<II", architecture, len(image)) for architecture, image in images.items()
     )
-    cubins = b"".join(image for architecture, image in images.items() if architecture != PTX)
-    packed = compress(index + cubins, OF_CUBINS)
+    for architecture, image in images.items():
+        if architecture != PTX:
+            stream = stream.ljust(aligned(len(stream)), b"\0") + image
+    packed = compress(stream, OF_CUBINS)
     return struct.pack("<I", len(packed)) + packed + compress(images[PTX], OF_TEXT)
 
 
@@ -75,13 +82,14 @@ def unpack(packed: bytes) -> dict[int, bytes]:
     (length,) = struct.unpack_from("<I", packed)
     data = decompress(packed[4 : 4 + length])
     (count,) = struct.unpack_from("<I", data)
-    start, images = 4 + 8 * count, {}
-    for architecture, length_of_image in struct.iter_unpack("<II", data[4:start]):
+    end, images = 4 + 8 * count, {}
+    for architecture, length_of_image in struct.iter_unpack("<II", data[4:end]):
         if architecture == PTX:
             images[PTX] = decompress(packed[4 + length :])
             continue
-        images[architecture] = data[start : start + length_of_image]
-        start += length_of_image
+        start = aligned(end)
+        end = start + length_of_image
+        images[architecture] = data[start:end]
     return images
 
 

@@ -117,6 +117,14 @@ FAMILIES = [
         "none: one offset of a thread after the other, which is little beside the elements that rows have",
     ),
     Family(
+        "expand_runs",
+        "2 to 8 a run, three times",
+        "4 a row, 8 with run ends of 64 bits",
+        {0: 8},
+        "a block looks at 256 run ends at a time for the first run of its 1,024 rows, and sets a bit where each other "
+        "run begins; neighbours write neighbouring codes. The kernels that cast then gather the values by them",
+    ),
+    Family(
         "spread_rows",
         "1 a byte",
         "1 a byte",

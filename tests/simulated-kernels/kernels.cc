@@ -70,6 +70,7 @@ template <class T> void store(T* to, T value) {
 // Nothing comes between these accesses, as one thread runs at a time.
 void add(unsigned long long* to, unsigned long long value) { store(to, load(to) + value); }
 void lower(unsigned long long* to, unsigned long long value) { store(to, std::min(load(to), value)); }
+void set(unsigned* word, unsigned bit) { *word |= bit; }
 
 // ---- Orders ----
 
@@ -126,6 +127,15 @@ void yield(State at) {
 
 void __syncthreads() { yield(AT_BARRIER); }
 
+// How many threads have said so on their way to this barrier, and at the one that all have reached.
+int saying, said;
+
+int __syncthreads_count(int says) {
+    saying += says != 0;
+    yield(AT_BARRIER);
+    return said;
+}
+
 double fused(double x, double y, double z) { return __builtin_fma(x, y, z); }
 
 int __popc(unsigned word) { return __builtin_popcount(word); }
@@ -163,6 +173,7 @@ void run_block(unsigned threads) {
             finished += fiber.at == FINISHED;
             at_barrier += fiber.at == AT_BARRIER;
         }
+        said = std::exchange(saying, 0);
         if (finished == threads) return;
         if (at_barrier != 0 && at_barrier != threads) broken("a barrier that not all threads of the block reach");
     }
@@ -251,7 +262,7 @@ extern "C" const SimulatedKernel simulated_kernels[] = {
     SIZES(pack_rows, true),     ENTRY(pack_rows_16, true),     ENTRY(cast_rows, true),    ENTRY(cast_any, true),
     ENTRY(fill_nulls, false),   ENTRY(spread_rows, false),  ENTRY(copy_strided, true), ENTRY(transpose_4, false),
     ENTRY(store_table, false),  ENTRY(keep_misfits, false),  ENTRY(measure_rows, true), ENTRY(place_rows, false),
-    ENTRY(shift_offsets, false),
+    ENTRY(shift_offsets, false), ENTRY(expand_runs, true),
     ENTRY(unpack_bits, false),  ENTRY(pack_bits, false),       ENTRY(count_nulls, true),
     ENTRY(join_validity, false), ENTRY(find_no_bool, false),   ENTRY(normalise_bools, false),
     {nullptr, nullptr, 0, nullptr},

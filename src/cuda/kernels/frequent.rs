@@ -1,6 +1,6 @@
 //! Which casts are frequent ones, for which the kernels have a fast way: `cast_together` in kernel_frequent_casts.cuh.
 
-use super::{CodeMeaning, ColumnType, KernelDictionary};
+use super::{ColumnType, KernelDictionary};
 use crate::cuda::driver::DevicePointer;
 
 impl ColumnType {
@@ -36,9 +36,7 @@ impl ColumnType {
 impl KernelDictionary {
     /// The same of values that codes stand for: of aligned codes, where no value is null.
     pub(crate) fn is_frequent_as(&self, values: ColumnType, to: ColumnType, itemsize: u64) -> bool {
-        let are_codes = !matches!(self.meaning, CodeMeaning::Runs { .. });
-        are_codes
-            && self.validity.is_none()
+        self.validity.is_none()
             && self.count > 0
             && self.codes.is_multiple_of(self.code_type.bytes(itemsize))
             && values.is_frequent_as(to, itemsize, self.values)

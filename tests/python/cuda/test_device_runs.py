@@ -59,6 +59,20 @@ def test_slices_begin_and_end_inside_of_runs(ends: str) -> None:
         same(DeviceArray(part).give(), part, nulls=-1, dtype="float32")
 
 
+@pytest.mark.parametrize("ends", ["int32", "int64"])
+@pytest.mark.parametrize(
+    ("count", "shortest", "longest"), [(4_000, 1, 1), (3_000, 1, 3), (8, 900, 1_500), (70_000, 1, 2), (9, 1, 9_000)]
+)
+def test_runs_and_blocks_of_rows_begin_anywhere(ends: str, count: int, shortest: int, longest: int) -> None:
+    """A block expands 1,024 rows, and searches 256 run ends at a time: of 70,000 runs three times."""
+    generator = np.random.default_rng(count)
+    last = generator.integers(shortest, longest + 1, count).cumsum()
+    data = pa.RunEndEncodedArray.from_arrays(pa.array(last.astype(ends)), pa.array(generator.random(count)))
+    start = int(generator.integers(0, len(data) // 2))
+    for part in (data, data[start:], data[start : start + 1_025]):
+        same(DeviceArray(part).give(), part, dtype="float32")
+
+
 def test_decimals_in_runs() -> None:
     values = pa.array([150, 250, None, -350, 4, 5]).cast(pa.decimal128(19, 0)).cast(pa.decimal128(21, 2))
     data = runs("int32", values)
@@ -113,6 +127,36 @@ def test_many_ends_that_do_not_increase_are_an_error(tail: int, to: str) -> None
 
     error = failed(ValueError, DeviceArray(data, memory=memory, change=replace).give(), dtype=to)
     assert "end before this row" in str(error) or "is not above the one before" in str(error)
+
+
+@pytest.mark.parametrize("dtype", ENDS)
+@pytest.mark.parametrize("seed", range(8))
+def test_any_ends_are_an_error_or_the_rows_that_they_say(seed: int, dtype: str) -> None:
+    generator = np.random.default_rng(seed)
+    rows, count = int(generator.integers(1, 3_000)), int(generator.integers(1, 600))
+    ends = np.sort(generator.choice(np.arange(1, 4_000), count, replace=False)).astype(dtype)
+    ends[generator.integers(0, count, seed % 3)] = generator.integers(-5, 4_000, seed % 3)
+    values = np.arange(float(count))
+    # What the Arrow format requires of the ends: those after the last row's are not looked at.
+    used = ends[:rows].astype("int64")
+    is_right = (np.diff(used, prepend=0) > 0).all() and (used >= rows).any()
+    whole = pa.RunEndEncodedArray.from_arrays(
+        pa.array(np.append(np.arange(1, count), max(rows, count)), dtype), pa.array(values)
+    )
+    memory = Memory()
+    placed = memory.place(ends.tobytes())
+
+    def replace(node: producers.Array) -> None:
+        node.parts[0].buffers[1] = placed
+        node.array.length = rows
+
+    array = DeviceArray(whole, memory=memory, change=replace).give()
+    if is_right:
+        expected = values[np.searchsorted(used, np.arange(rows), side="right")]
+        assert np.array_equal(host(ad.to_tensor(array)), bits(expected))
+    else:
+        error = failed(ValueError, array)
+        assert "end before this row" in str(error) or "is not above the one before" in str(error)
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
