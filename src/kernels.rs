@@ -20,8 +20,8 @@ use std::sync::Arc;
 use arrow_schema::FieldRef;
 
 pub(crate) use backend::{
-    DeviceBackend, column_placement, gathers_on, is_read_on, matrix_placement, reads_lists_on, refuse_decoding,
-    validity_placement,
+    DeviceBackend, column_placement, gathers_on, is_read_on, looks_up_validity, looks_up_values, matrix_placement,
+    reads_lists_on, refuse_decoding, tells_validity, validity_placement,
 };
 use blocks::write_chunks;
 pub(crate) use check::Check;

@@ -2,6 +2,7 @@
 
 use crate::device::Device;
 use crate::error::{Error, Remedy};
+use crate::kernels::tells_validity;
 use crate::plan::{Action, needs_copy};
 use crate::spec::ResultKind;
 
@@ -14,16 +15,16 @@ pub(super) struct HostOnly {
 }
 
 impl HostOnly {
-    /// Returns the validity, of a column or a matrix, that no kernel makes: kernels read bitmaps alone.
+    /// Returns the validity, of a column or a matrix, that no kernel makes: kernels read bitmaps alone, those of plain values included.
     pub(super) fn of_validity(result: &ResultKind) -> Option<Self> {
         let (spec, remedy) = match result {
             ResultKind::ColumnValidity { spec, .. } => {
                 let remedy = if spec.has_bitmap() { Remedy::BitmapOnDevice } else { Remedy::NoBitmap };
-                (Some(spec).filter(|spec| !spec.is_told_by_bitmaps())?, Some(remedy))
+                (Some(spec).filter(|spec| !tells_validity(spec))?, Some(remedy))
             }
             ResultKind::Validity(matrix) => {
                 let mut columns = matrix.columns().iter().map(|(_, column)| column);
-                let refused = columns.find(|column| !column.is_told_by_bitmaps())?;
+                let refused = columns.find(|column| !tells_validity(column))?;
                 (refused, Some(Remedy::CopyToHostOrBitmaps))
             }
             ResultKind::Matrix(_) | ResultKind::Column { .. } => return None,

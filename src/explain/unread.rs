@@ -6,7 +6,7 @@ use super::{Report, ReportRow, explain, explain_parts};
 use crate::cuda::is_cuda;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::kernels::{has_kernel, is_gathered, is_read_on, reads_lists_on};
+use crate::kernels::{has_kernel, is_gathered, is_read_on, looks_up_values, reads_lists_on};
 use crate::plan::{Action, HostWait, needs_copy};
 use crate::ragged::{is_rows, plan_ragged_type};
 use crate::spec::{
@@ -130,7 +130,8 @@ impl ReportRow {
             (!is_copy && any(&|spec| spec.element() == Element::Bool8), HostWait::Bools.to_string()),
             (is_copy && any(&Spec::is_checked_cast), HostWait::Casts.to_string()),
             (
-                any(&|spec| is_gathered(spec) || (!self.view && spec.has_codes() && spec.nulls() != Nulls::Refused)),
+                any(&|spec| is_gathered(spec) || (!self.view && spec.has_codes() && spec.nulls() != Nulls::Refused))
+                    || self.validity_specs.iter().any(looks_up_values),
                 HostWait::Codes.to_string(),
             ),
             (

@@ -2,6 +2,7 @@
 
 use std::num::NonZero;
 
+use arrow_schema::DataType;
 use smallvec::smallvec;
 
 use super::pending_casts::{Casts, verify};
@@ -151,7 +152,9 @@ impl Backend for DeviceBackend<'_> {
         let sources = self.require(plan, sources)?;
         let joined = self.joined(chunks.iter().map(|chunk| chunk.array))?;
         let shape = Shape { rows: plan.elements, columns: 1, dtype: DType::Bool, is_row_major: false };
-        pack(&joined, &sources, shape)?.tensor(DType::Bool, layout(spec, plan.rows)?, None)
+        let mut written = pack(&joined, &sources, shape)?;
+        self.verify([spec], written.check.take())?;
+        written.tensor(DType::Bool, layout(spec, plan.rows)?, None)
     }
 
     fn matrix_validity(&self, task: MatrixTask<'_>) -> Result<Tensor> {
@@ -164,7 +167,28 @@ impl Backend for DeviceBackend<'_> {
     }
 }
 
-/// Returns what unpacks the validity of a leaf on a device: kernels, where bitmaps tell all nulls.
+/// Returns whether kernels may tell which elements of a spec are valid, by its types: by bitmaps alone, or by that of the values which codes
+/// or runs stand for, too.
+pub(crate) fn tells_validity(spec: &Spec) -> bool {
+    spec.is_told_by_bitmaps() || looks_up_values(spec)
+}
+
+/// Returns whether the values of codes or of runs have a bitmap, which kernels look up.
+pub(crate) fn looks_up_values(spec: &Spec) -> bool {
+    let has_bitmap = |values: &DataType| {
+        use DataType::{Dictionary, Null, RunEndEncoded, Union};
+        !matches!(values, Null | Dictionary(_, _) | RunEndEncoded(_, _) | Union(_, _))
+    };
+    spec.gathers() || (spec.decoded().is_none() && spec.dictionary_values().is_some_and(has_bitmap))
+}
+
+/// Returns whether the validity of a leaf is looked up, so that the host has to know whether every code and every row of runs has a value.
+pub(crate) fn looks_up_validity(spec: &Spec, leaf: &Leaf<'_>) -> bool {
+    let has_nulls = || leaf.gathered_values().is_some_and(|values| values.validity.is_some());
+    leaf.elements > 0 && looks_up_values(spec) && has_nulls()
+}
+
+/// Returns what unpacks the validity of a leaf on a device: kernels, where bitmaps tell all nulls, those of values included.
 pub(crate) fn validity_placement(spec: &Spec, leaf: &Leaf<'_>, readiness: &Readiness) -> Placement {
     let device = readiness.device();
     let has_kernels = is_cuda(device) && validity_source(spec, leaf).is_some();
@@ -174,7 +198,11 @@ pub(crate) fn validity_placement(spec: &Spec, leaf: &Leaf<'_>, readiness: &Readi
 /// What kernels read of a leaf's validity; `None` where bitmaps do not tell all nulls.
 fn validity_source(spec: &Spec, leaf: &Leaf<'_>) -> Option<KernelSource> {
     let is_decoded = spec.decoded().is_some() && !spec.is_of_lists();
-    if is_decoded || spec.has_codes() { None } else { KernelSource::validity(leaf) }
+    match leaf.gathered_values().and_then(|values| values.validity) {
+        Some(validity) if looks_up_values(spec) => KernelSource::value_validity(leaf, validity),
+        _ if (is_decoded || spec.has_codes()) && !looks_up_values(spec) => None,
+        _ => KernelSource::validity(leaf),
+    }
 }
 
 /// Returns what does the steps for columns of a spec in these chunks of a device.

@@ -9,7 +9,7 @@ use crate::column::{ColumnRef, DecodedColumn, SharedReads, decode_column, read_c
 use crate::convert::{ColumnChunk, ColumnTask, MatrixColumns, MatrixTask, what};
 use crate::device::Device;
 use crate::error::{Counted, Error, Remedy, Result};
-use crate::kernels::{reads_lists_on, validity_placement};
+use crate::kernels::{looks_up_validity, reads_lists_on, validity_placement};
 use crate::plan::{Action, MatrixData, Placement, Plan, needs_copy};
 use crate::spec::{CopyMode, MatrixOptions, MatrixSpec, Options, Spec};
 use crate::stream_order::Readiness;
@@ -116,27 +116,39 @@ pub(super) fn decode_matrix_validity(
 fn plan_column(spec: &Spec, columns: &[ColumnRef<'_>], copy: CopyMode) -> Result<Plan> {
     let plan = || {
         let rows = columns.iter().fold(0_usize, |rows, column| rows.saturating_add(column.rows()));
-        let mut placement = Placement::Host;
+        let (mut placement, mut are_looked_up) = (Placement::Host, false);
         if let Some(readiness) = readiness_of(columns) {
             for column in columns {
-                placement = placement_of(spec, || column.leaf(spec), readiness)?;
-                if let Placement::Views(device) = placement {
+                let own = placement_of(spec, || column.leaf(spec), readiness)?;
+                if let Placement::Views(device) = own.placement {
                     return Err(refuse_unpacking(spec, device));
                 }
+                (placement, are_looked_up) = (own.placement, are_looked_up || own.is_looked_up);
             }
         }
-        Plan::validity(spec, rows, placement, copy)
+        Ok(Plan::validity(spec, rows, placement, copy)?.waiting_for_codes(are_looked_up))
     };
     plan().map_err(|error| error.in_column(spec.field().name()))
 }
 
+/// What unpacks the validity of a chunk on its device.
+struct Unpacking {
+    placement: Placement,
+    /// Whether values of codes or runs are looked up for it.
+    is_looked_up: bool,
+}
+
 /// Returns what unpacks the validity of a column on its device. Lists of one length have that of their items once these are found.
-fn placement_of<'a>(spec: &Spec, leaf: impl FnOnce() -> Result<Leaf<'a>>, readiness: &Readiness) -> Result<Placement> {
+fn placement_of<'a>(spec: &Spec, leaf: impl FnOnce() -> Result<Leaf<'a>>, readiness: &Readiness) -> Result<Unpacking> {
     let device = readiness.device();
+    let unpacking = |placement, is_looked_up| Ok(Unpacking { placement, is_looked_up });
     match reads_lists_on(spec, device) {
-        true if spec.is_told_by_bitmaps() => Ok(Placement::Kernels(device)),
-        true => Ok(Placement::Views(device)),
-        false => Ok(validity_placement(spec, &leaf()?, readiness)),
+        true if spec.is_told_by_bitmaps() => unpacking(Placement::Kernels(device), false),
+        true => unpacking(Placement::Views(device), false),
+        false => {
+            let leaf = leaf()?;
+            unpacking(validity_placement(spec, &leaf, readiness), looks_up_validity(spec, &leaf))
+        }
     }
 }
 
@@ -159,11 +171,14 @@ fn plan_matrix<'a>(
     let placement = readiness.map_or(Placement::Host, |readiness| Placement::Kernels(readiness.device()));
     let data = MatrixData { rows, chunks: filled.clone().count(), shared_bytes, placement, ..MatrixData::default() };
     let plan = Plan::matrix(spec, data, options)?;
+    let mut are_looked_up = false;
     if let Some(readiness) = readiness {
         for chunk in filled {
             for (position, column) in spec.columns() {
                 let leaf = || chunk.view().struct_field(*position)?.leaf(column);
-                if let Placement::Views(device) = placement_of(column, leaf, readiness)? {
+                let own = placement_of(column, leaf, readiness)?;
+                are_looked_up |= own.is_looked_up;
+                if let Placement::Views(device) = own.placement {
                     return Err(needs_copy(device, &Action::Unpack.to_string())
                         .remedy_is(Remedy::CopyToHostOrBitmaps)
                         .in_column(column.field().name()));
@@ -171,7 +186,7 @@ fn plan_matrix<'a>(
             }
         }
     }
-    Ok(plan)
+    Ok(plan.waiting_for_codes(are_looked_up))
 }
 
 /// Puts the copy that a plan says on the record.

@@ -1,6 +1,6 @@
 //! Makes the plan of a column's validity.
 
-use super::{Action, Placement, Plan};
+use super::{Action, HostWait, Placement, Plan};
 use crate::error::{Error, ErrorKind, Result};
 use crate::spec::{CopyMode, Spec};
 
@@ -21,6 +21,13 @@ impl Plan {
         }
         plan.refuse_steps(copy)?;
         Ok(plan)
+    }
+
+    /// The plan of a validity on a device, for which values of codes or runs are looked up, or bitmaps alone tell it.
+    pub(crate) fn waiting_for_codes(mut self, are_looked_up: bool) -> Self {
+        self.waits.retain(|wait| *wait != HostWait::Codes);
+        self.waits.extend(are_looked_up.then_some(HostWait::Codes));
+        self
     }
 }
 
