@@ -111,6 +111,14 @@ impl Error {
         self
     }
 
+    /// Takes back that null rows become empty, where no row may.
+    pub(crate) fn without_rows_filled(mut self) -> Self {
+        if self.0.remedy == Some(Remedy::KeepRowsOrFill) {
+            self.0.remedy = Some(Remedy::KeepRows);
+        }
+        self
+    }
+
     /// Names the column, unless an inner one is named already or `column` is empty.
     pub(crate) fn in_column(mut self, column: &str) -> Self {
         if self.0.column.is_none() && !column.is_empty() {

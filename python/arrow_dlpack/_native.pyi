@@ -493,7 +493,11 @@ class _VariedGroup(Protocol):
 @final
 class LoaderIterator(Generic[_BatchT_co]):
     """The batches of one epoch of a Loader. Its thread ends, and the source is released, when it is dropped,
-    closed or exhausted."""
+    closed or exhausted.
+
+    The garbage collector does not see what an open source refers to: close an iteration that its own source leads to,
+    as where both belong to one object.
+    """
 
     def close(self) -> None:
         """Ends the epoch: waits for the thread, and releases the source and the batches that were not handed out."""
@@ -1015,8 +1019,8 @@ def to_tensor(
 
     Each of these options can be a dict by column name.
 
-    order: the memory order of a matrix: "C" row-major, "F" column-major, "A" column-major if that is a view,
-        else row-major.
+    order: the memory order of a matrix of columns: "C" row-major, "F" column-major, "A" column-major if that is a
+        view, else row-major. One column and a tensor are row-major.
     columns: the names of the columns of a matrix, in this order; a field of a struct by its path, such as "s.a". None
         takes all columns except the index of a pandas data frame.
     device: the device of the result. The data is moved there. If the source or the result is in host memory,
@@ -1242,7 +1246,8 @@ def to_ragged(
         binaries or arrow.variable_shape_tensor. Strings return their bytes as uint8.
     dtype, decimal, dictionary, unit: as for `to_tensor`, of the elements.
     nulls: "error" refuses null rows and null elements. "keep" returns null rows as `validity`, and leaves the
-        values of null elements undefined. "nan" or a number fills null elements, and null rows become empty.
+        values of null elements undefined. "nan" or a number fills null elements, and null rows become empty,
+        but those of arrow.variable_shape_tensor, whose shapes have no place for that.
         With pad, null rows are padding unless nulls="error", and so are null elements that are kept.
     truncate: what happens to rows that are longer than the length of pad: "error"; "left" drops their first
         elements, "right" their last.
@@ -1460,7 +1465,8 @@ def to_arrow(
     A tensor that came from Arrow returns to the type of its column, but for these: lists with `length=` become
     fixed-size lists, runs and dictionaries with dictionary="values" their values, and values in another dtype or
     `unit=` that dtype's type. Bools are packed to bits again, which is a copy. Nulls that nulls="keep" kept return as
-    values, unless `validity` is passed: `to_arrow(x, validity=ad.validity(column))`.
+    values, unless `validity` is passed: `to_arrow(x, validity=ad.validity(column))`. Of values that were written to it
+    since, only codes are compared with what their type allows.
 
     x: an object with `__dlpack__`, or a Ragged, which becomes a list array.
     type: the Arrow type or field of the result; a value that it cannot hold exactly is an error, such as 0.1 of

@@ -98,6 +98,7 @@ fn is_own_way(own: &Field, to: &DataType) -> bool {
                 || is_nearest
                 || is_list_of_one(from, to)
                 || is_of_codes(from, to)
+                || is_without_items(from, to)
         }
     }
 }
@@ -236,9 +237,17 @@ fn packed(original: &ArrayRef, to: &DataType) -> Result<Option<ArrayRef>> {
     Ok(bits_of_bools(bytes)?.map(array))
 }
 
+/// Whether [`without_items`] makes lists of this type.
+fn is_without_items(from: &DataType, to: &DataType) -> bool {
+    let is_list = matches!(to, DataType::FixedSizeList(_, 0)) || item_of_lists(to).is_some();
+    matches!(from, DataType::FixedSizeList(_, 0)) && is_list
+}
+
 /// Fixed-size lists of no items as lists of another type; `None` for others. arrow-rs loses their number.
 fn without_items(original: &ArrayRef, to: &DataType) -> Result<Option<ArrayRef>> {
-    let DataType::FixedSizeList(_, 0) = original.data_type() else { return Ok(None) };
+    if !is_without_items(original.data_type(), to) {
+        return Ok(None);
+    }
     let (item, buffers) = match to {
         DataType::FixedSizeList(item, 0) => (item, 0),
         DataType::List(item) | DataType::LargeList(item) => (item, 1),

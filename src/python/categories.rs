@@ -37,12 +37,13 @@ impl CategoryKeywords<'_, '_> {
     /// For values that are no categories, and codes without categories.
     pub(super) fn read_into(self, conversion: &mut Conversion) -> PyResult<()> {
         let Some(categories) = self.categories else {
-            return match self.unknown {
-                Some(unknown) if code(unknown)?.is_some() => {
-                    Err(PyValueError::new_err("unknown= is the code of values that are none of categories=: pass both"))
-                }
-                _ => Ok(()),
-            };
+            let is_code =
+                |unknown: &Bound<'_, PyAny>| Ok::<_, PyErr>(mapping(unknown)?.is_some() || code(unknown)?.is_some());
+            if self.unknown.map(is_code).transpose()? == Some(true) {
+                let reason = "unknown= is the code of values that are none of categories=: pass both";
+                return Err(PyValueError::new_err(reason));
+            }
+            return Ok(());
         };
         let by_column = self.unknown.map(mapping).transpose()?.flatten();
         let for_all = match (self.unknown, &by_column) {

@@ -94,8 +94,8 @@ fn each_result<'py>(
 ///
 /// Each of these options can be a dict by column name.
 ///
-/// order: the memory order of a matrix: "C" row-major, "F" column-major, "A" column-major if that is a view,
-///     else row-major.
+/// order: the memory order of a matrix of columns: "C" row-major, "F" column-major, "A" column-major if that is a
+///     view, else row-major. One column and a tensor are row-major.
 /// columns: the names of the columns of a matrix, in this order; a field of a struct by its path, such as "s.a". None
 ///     takes all columns except the index of a pandas data frame.
 /// device: the device of the result. The data is moved there. If the source or the result is in host memory,

@@ -304,7 +304,8 @@ fn run<R: Send>(
 ///     binaries or arrow.variable_shape_tensor. Strings return their bytes as uint8.
 /// dtype, decimal, dictionary, unit: as for `to_tensor`, of the elements.
 /// nulls: "error" refuses null rows and null elements. "keep" returns null rows as `validity`, and leaves the
-///     values of null elements undefined. "nan" or a number fills null elements, and null rows become empty.
+///     values of null elements undefined. "nan" or a number fills null elements, and null rows become empty,
+///     but those of arrow.variable_shape_tensor, whose shapes have no place for that.
 ///     With pad, null rows are padding unless nulls="error", and so are null elements that are kept.
 /// truncate: what happens to rows that are longer than the length of pad: "error"; "left" drops their first
 ///     elements, "right" their last.

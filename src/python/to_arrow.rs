@@ -34,7 +34,8 @@ use crate::tensor::Tensor;
 /// A tensor that came from Arrow returns to the type of its column, but for these: lists with `length=` become
 /// fixed-size lists, runs and dictionaries with dictionary="values" their values, and values in another dtype or
 /// `unit=` that dtype's type. Bools are packed to bits again, which is a copy. Nulls that nulls="keep" kept return as
-/// values, unless `validity` is passed: `to_arrow(x, validity=ad.validity(column))`.
+/// values, unless `validity` is passed: `to_arrow(x, validity=ad.validity(column))`. Of values that were written to it
+/// since, only codes are compared with what their type allows.
 ///
 /// x: an object with `__dlpack__`, or a Ragged, which becomes a list array.
 /// type: the Arrow type or field of the result; a value that it cannot hold exactly is an error, such as 0.1 of

@@ -6,7 +6,7 @@ use super::{Ragged, Values, variable_shape};
 use crate::column::require_host;
 use crate::cuda::is_cuda;
 use crate::device::Device;
-use crate::dtype::DType;
+use crate::dtype::{DType, Kind};
 use crate::error::{Error, Result};
 use crate::kernels::{PaddedRows, measure, moved};
 use crate::stream_order::Readiness;
@@ -120,6 +120,10 @@ impl Ragged {
         let one_dimension = self.values.as_tensor().is_some_and(|values| values.ndim() == 1);
         if self.lengths.is_some() || self.offsets.dtype() != DType::Int32 || !one_dimension {
             return Err(Error::argument("rows with shapes have 1-d values, int32 offsets and no lengths"));
+        }
+        if self.values.as_tensor().is_some_and(|values| values.dtype().kind() == Kind::Complex) {
+            let reason = "rows with shapes have values of one number, and complex ones are two in Arrow";
+            return Err(Error::argument(reason).remedy_is("pass real and imaginary parts, or leave out the shapes"));
         }
         if shapes.dtype() != DType::Int32 || shapes.ndim() != 2 || shapes.shape().first() != Some(&rows) {
             let (dtype, shape) = (shapes.dtype(), shapes.shape());

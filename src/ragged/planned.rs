@@ -116,7 +116,7 @@ impl PlannedRagged {
         options: &Options,
     ) -> Result<Self> {
         let (data_field, data) = struct_column(field, tensor.data, parts)?;
-        let rows = Self::of_level(data_field, data, options)?;
+        let rows = Self::of_level(data_field, data, options).map_err(Error::without_rows_filled)?;
         let plan_shapes = || {
             let (shape_field, shape) = struct_column(field, tensor.shape, parts)?;
             let arrays: Vec<_> = shape.into_iter().map(|part| part.array).collect();

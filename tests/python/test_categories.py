@@ -18,6 +18,14 @@ def codes(rows, **options):
     return np.from_dlpack(ad.to_tensor(rows, **options)).tolist()
 
 
+@pytest.mark.parametrize("unknown", [0, {"x": 0}, {"x": "error"}])
+def test_unknown_codes_by_column_need_categories(unknown: object):
+    batch = pa.record_batch({"x": [1, 2]})
+    for convert in (ad.to_tensors, lambda obj, **keywords: ad.Loader(obj, batch_size=1, **keywords)):
+        with pytest.raises(ValueError, match="none of categories=: pass both"):
+            convert(batch, unknown=unknown)
+
+
 @pytest.mark.parametrize(
     "vocabulary",
     [

@@ -315,3 +315,16 @@ def test_lists_of_no_items_keep_their_number(other: Callable[..., pa.DataType]):
             assert given.to_pylist() == source.to_pylist()
     given = pa.array(ad.to_arrow(np.zeros((3, 0)), type=pa.list_(pa.float32(), 0)))
     assert given.to_pylist() == [[], [], []]
+
+
+def test_lists_of_no_items_keep_their_number_in_structs(capfd: pytest.CaptureFixture[str]):
+    lists = pa.array([[], None, []], pa.list_(pa.int8(), 0))
+    rows = pa.StructArray.from_arrays([lists, pa.array([1, 2, 3])], names=["a", "b"])
+    for item in (pa.list_(pa.int16(), 0), pa.list_(pa.int16())):
+        requested = pa.struct([("a", item), ("b", pa.int8())])
+        given = pa.array(ad.from_arrow(rows), requested)
+        assert given.type == requested
+        assert given.to_pylist() == rows.to_pylist()
+        nested = pa.ListArray.from_arrays(pa.array([0, 1, 3], pa.int32()), rows)
+        assert pa.array(ad.from_arrow(nested), pa.list_(requested)).to_pylist() == nested.to_pylist()
+    assert "panicked" not in capfd.readouterr().err

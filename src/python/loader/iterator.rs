@@ -21,6 +21,9 @@ pub(super) const PATIENCE: Duration = Duration::from_millis(50);
 
 /// The batches of one epoch of a Loader. Its thread ends, and the source is released, when it is dropped,
 /// closed or exhausted.
+///
+/// The garbage collector does not see what an open source refers to: close an iteration that its own source leads to,
+/// as where both belong to one object.
 #[pyclass(frozen, module = "arrow_dlpack")]
 #[derive(Debug)]
 pub struct LoaderIterator {
