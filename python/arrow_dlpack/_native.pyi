@@ -493,11 +493,7 @@ class _VariedGroup(Protocol):
 @final
 class LoaderIterator(Generic[_BatchT_co]):
     """The batches of one epoch of a Loader. Its thread ends, and the source is released, when it is dropped,
-    closed or exhausted.
-
-    The garbage collector does not see what an open source refers to: close an iteration that its own source leads to,
-    as where both belong to one object.
-    """
+    closed or exhausted."""
 
     def close(self) -> None:
         """Ends the epoch: waits for the thread, and releases the source and the batches that were not handed out."""

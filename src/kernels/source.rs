@@ -34,7 +34,7 @@ pub(super) struct DictionarySource {
     pub(super) are_codes: bool,
     /// Of codes, or of run ends.
     code_type: ColumnType,
-    elements: Elements,
+    coding: Coding,
     pub(super) values: Range<usize>,
     count: usize,
     pub(super) validity: Option<BitRange>,
@@ -42,7 +42,7 @@ pub(super) struct DictionarySource {
 
 /// What the elements of a column with a dictionary are.
 #[derive(Clone, Copy, Debug)]
-enum Elements {
+enum Coding {
     /// Indices of values.
     Codes,
     /// Run ends, with a value per run.
@@ -62,8 +62,8 @@ impl DictionarySource {
     /// integers, or a buffer is missing.
     fn new(element: Element, dictionary: DictionaryValues) -> Option<(Self, usize)> {
         let DictionaryValues { codes, first_row, start, offset, count, validity, .. } = dictionary;
-        let runs = |row| Elements::RunEnds { first_row: row as u64 };
-        let elements = first_row.map_or(Elements::Codes, runs);
+        let runs = |row| Coding::RunEnds { first_row: row as u64 };
+        let coding = first_row.map_or(Coding::Codes, runs);
         let first_bit = if element == Element::Bits { offset % 8 } else { 0 };
         let values = if element == Element::Bits {
             let start = start.saturating_add(offset / 8);
@@ -74,19 +74,19 @@ impl DictionarySource {
             start..start.saturating_add(count.saturating_mul(size))
         };
         let code_type = ColumnType::of(codes)?;
-        Some((Self { are_codes: false, code_type, elements, values, count, validity }, first_bit))
+        Some((Self { are_codes: false, code_type, coding, values, count, validity }, first_bit))
     }
 
     /// The dictionary whose nulls are those of its codes; `None` if codes are no integers.
     fn of_null_values(dictionary: DictionaryValues) -> Option<Self> {
         let DictionaryValues { codes, count, validity, .. } = dictionary;
         let code_type = ColumnType::of(codes)?;
-        Some(Self { are_codes: true, code_type, elements: Elements::Codes, values: 0..0, count, validity })
+        Some(Self { are_codes: true, code_type, coding: Coding::Codes, values: 0..0, count, validity })
     }
 
     /// The runs whose ends start at an address; `None` of codes.
     pub(super) fn runs(&self, ends: usize) -> Option<KernelRuns> {
-        let Elements::RunEnds { first_row } = self.elements else { return None };
+        let Coding::RunEnds { first_row } = self.coding else { return None };
         let (ends, count) = (bits(ends, 0).bitmap, self.count as u64);
         Some(KernelRuns { ends, ends_type: self.code_type, count, first_row })
     }
@@ -94,8 +94,8 @@ impl DictionarySource {
     /// Returns the dictionary of codes or run ends that start at an address. The codes of runs, which a kernel writes, are at `expanded`.
     pub(super) fn of_elements(&self, start: usize, expanded: u64) -> KernelDictionary {
         let (runs, start) = (self.runs(start), bits(start, 0).bitmap);
-        let meaning = match (self.elements, runs) {
-            (Elements::Places { padding }, _) => CodeMeaning::Places { padding },
+        let meaning = match (self.coding, runs) {
+            (Coding::Places { padding }, _) => CodeMeaning::Places { padding },
             (_, Some(runs)) => CodeMeaning::Runs(runs),
             (_, None) => CodeMeaning::Codes,
         };
@@ -111,7 +111,7 @@ impl DictionarySource {
 
     /// Whether the codes are places of padded rows, which kernels write.
     pub(super) fn are_places(&self) -> bool {
-        matches!(self.elements, Elements::Places { .. })
+        matches!(self.coding, Coding::Places { .. })
     }
 }
 
@@ -261,9 +261,8 @@ impl KernelSource {
         validity: Option<BitRange>,
         padding: [u8; 8],
     ) -> Self {
-        let (values, count, of_dictionary) = (self.values, self.elements, Elements::Places { padding });
-        let dictionary =
-            DictionarySource { are_codes: false, code_type, elements: of_dictionary, values, count, validity };
+        let (values, count, coding) = (self.values, self.elements, Coding::Places { padding });
+        let dictionary = DictionarySource { are_codes: false, code_type, coding, values, count, validity };
         Self { values: places, levels: Vec::new(), elements, dictionary: Some(dictionary), ..self }
     }
 
@@ -276,9 +275,9 @@ impl KernelSource {
     /// Returns whether a value may not fit the output, a code may have no value, or an item of padded rows may be a refused null. Bools
     /// fit everything.
     pub(super) fn may_misfit(&self) -> bool {
-        let by_code = self.dictionary.as_ref().is_some_and(|dictionary| match dictionary.elements {
-            Elements::Places { .. } => dictionary.validity.is_some() && self.fill.is_none(),
-            Elements::Codes | Elements::RunEnds { .. } => true,
+        let by_code = self.dictionary.as_ref().is_some_and(|dictionary| match dictionary.coding {
+            Coding::Places { .. } => dictionary.validity.is_some() && self.fill.is_none(),
+            Coding::Codes | Coding::RunEnds { .. } => true,
         });
         by_code || !matches!(self.dtype, ColumnType::Same | ColumnType::Bits | ColumnType::Bool)
     }

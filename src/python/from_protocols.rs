@@ -61,7 +61,7 @@ pub(super) fn from_arrow<'py>(
     let copy = copy_mode(copy);
     let target = Destination::new(asked, copy);
     let exported = move |array: DeviceArray| if on_host { array.synchronised_on_host() } else { array };
-    let streamed = |stream| {
+    let streamed = |stream, held| {
         let stream = target.delivered_stream(stream)?;
         let stream = if on_host {
             let (field, device_type) = (stream.field().clone(), stream.device_type());
@@ -70,21 +70,21 @@ pub(super) fn from_arrow<'py>(
         } else {
             stream
         };
-        Ok(Bound::new(py, ArrayStream::new(stream))?.into_any())
+        Ok(Bound::new(py, ArrayStream::new(stream).holding(held))?.into_any())
     };
     match arrow_input::arrow_unless(obj, &|unread| check_stream(target, unread.device))? {
         Some(ArrowInput::Array(array)) => {
             let array = py.detach(|| target.delivered(&array))?;
             wrap(py, exported(array))
         }
-        Some(ArrowInput::Stream(stream)) => streamed(stream),
+        Some(ArrowInput::Stream(stream)) => streamed(stream, Vec::new()),
         None => {
             let Some(tensor) = input::import_dlpack(obj, asked, copy)? else {
                 let opened = sources::open(obj, &Projection::All)?.ok_or_else(|| no_protocol(obj))?;
                 let tell = opened.teller();
                 check_stream(target, opened.unread().device).map_err(|error| tell(py, error))?;
                 opened.take_over();
-                return streamed(opened.stream).map_err(|error| tell(py, error));
+                return streamed(opened.stream, opened.held).map_err(|error| tell(py, error));
             };
             // A copy that was asked for is made by now.
             let array = crate::column::to_arrow(&tensor, None, copy.once())?;

@@ -4,6 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use arrow_schema::{DataType, FieldRef};
 use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -12,6 +13,7 @@ use super::capsule::schema_capsule;
 use super::device_request::ToDevice;
 use super::errors::of_next;
 use super::exchange::memory;
+use super::sources::HeldObject;
 use super::{Array, Device, RecordBatch};
 use crate::arrow::{DeviceArray, DeviceArrayStream};
 use crate::error::{Error, ErrorKind, Result};
@@ -27,6 +29,8 @@ pub struct ArrayStream {
     field: FieldRef,
     device_type: DLDeviceType,
     state: Mutex<StreamState>,
+    /// What the stream refers to until it is gone.
+    held: Vec<HeldObject>,
 }
 
 #[derive(Debug)]
@@ -55,7 +59,13 @@ impl ArrayStream {
             field: stream.field().clone(),
             device_type: stream.device_type(),
             state: Mutex::new(StreamState::Ready(stream)),
+            held: Vec::new(),
         }
+    }
+
+    /// The same stream, which refers to these objects.
+    pub(super) fn holding(self, held: Vec<HeldObject>) -> Self {
+        Self { held, ..self }
     }
 
     /// The type of every array.
@@ -241,6 +251,21 @@ impl ArrayStream {
     ) -> PyResult<Bound<'py, PyAny>> {
         let request = StreamRequest::of_device(self.device(), &self.field, requested_schema, kwargs)?;
         request.device_capsule(py, self.take()?)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        // A consumer that has the stream refers to them itself, and so does a thread that reads it.
+        match self.state.try_lock().as_deref() {
+            Ok(StreamState::Ready(_)) => self.held.iter().try_for_each(|held| held.traverse(&visit)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Releases the stream of a cycle that nobody refers to.
+    fn __clear__(&self) {
+        if let Ok(state) = self.replace(StreamState::Gone) {
+            Python::attach(|py| py.detach(|| drop(state)));
+        }
     }
 
     fn __reduce__(&self) -> PyResult<()> {

@@ -13,6 +13,7 @@ use crate::loader::{Batch, Batches, Next, Progress};
 use crate::python::errors::of_next;
 use crate::python::exchange::{Access, Arrays};
 use crate::python::options::Legacy;
+use crate::python::sources::HeldObject;
 use crate::python::varied;
 use crate::spec::Selection;
 
@@ -21,13 +22,12 @@ pub(super) const PATIENCE: Duration = Duration::from_millis(50);
 
 /// The batches of one epoch of a Loader. Its thread ends, and the source is released, when it is dropped,
 /// closed or exhausted.
-///
-/// The garbage collector does not see what an open source refers to: close an iteration that its own source leads to,
-/// as where both belong to one object.
 #[pyclass(frozen, module = "arrow_dlpack")]
 #[derive(Debug)]
 pub struct LoaderIterator {
     batches: Arc<Batches>,
+    /// What the source refers to until it is released.
+    held: Vec<HeldObject>,
     /// The names of the results, and whether they have rows of one shape; `None` where a batch is one tensor.
     names: Option<Vec<(Py<PyString>, bool)>>,
     xp: Option<Py<PyAny>>,
@@ -40,7 +40,7 @@ pub struct LoaderIterator {
 impl LoaderIterator {
     pub(super) fn new(
         py: Python<'_>,
-        batches: Arc<Batches>,
+        (batches, held): (Arc<Batches>, Vec<HeldObject>),
         selection: &Selection,
         xp: Option<Py<PyAny>>,
         progress: Arc<Progress>,
@@ -55,7 +55,7 @@ impl LoaderIterator {
             }
             _ => None,
         };
-        Self { batches, names, xp, progress, run, kept: Mutex::new(None) }
+        Self { batches, held, names, xp, progress, run, kept: Mutex::new(None) }
     }
 
     /// The next batch; `None` when there are no more. While it is waited for, the interpreter is free, and signals are seen.
@@ -156,7 +156,14 @@ impl LoaderIterator {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        visit.call(&self.xp)
+        visit.call(&self.xp)?;
+        self.held.iter().try_for_each(|held| held.traverse(&visit))
+    }
+
+    /// Ends the epoch of a cycle that nobody refers to.
+    fn __clear__(&self) {
+        drop(self.replace_kept(None));
+        Python::attach(|py| py.detach(|| self.batches.close()));
     }
 }
 

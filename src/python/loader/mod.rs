@@ -171,7 +171,7 @@ impl Loader {
         terms.source.rows = terms.source.rows.or(had);
         let run = self.progress.begin(next, terms.source, hashes, batches.log().clone());
         let xp = self.xp.as_ref().map(|xp| xp.clone_ref(py));
-        Ok(LoaderIterator::new(py, batches, &self.conversion.selection, xp, self.progress.clone(), run))
+        Ok(LoaderIterator::new(py, (batches, opened.held), &self.conversion.selection, xp, self.progress.clone(), run))
     }
 
     /// The number of batches of an epoch, where the source tells its rows.

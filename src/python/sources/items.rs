@@ -9,6 +9,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 
 use super::forms::is_read_again;
+use super::held::HeldObject;
 use super::offers::name_of;
 use super::opened::Opened;
 use super::projection::Projection;
@@ -44,8 +45,8 @@ pub(super) type OpenItem = fn(&Bound<'_, PyAny>, usize, &Projection<'_>) -> PyRe
 
 /// The items of an iterator that are not read yet.
 struct Items {
-    /// `None` once it has no more items, or raised.
-    iterator: Option<Py<PyAny>>,
+    /// Let go once it has no more items, or raised.
+    iterator: HeldObject,
     /// `next` of Python.
     next: Py<PyAny>,
     field: FieldRef,
@@ -92,8 +93,10 @@ pub(super) fn find(
     };
     let is_closed = Arc::new(AtomicBool::new(false));
     let (field, device_type) = (opened.stream.field().clone(), opened.stream.device_type());
+    let iterator = HeldObject::new(iterator.unbind());
+    let held = opened.held.iter().chain([&iterator]).cloned().collect();
     let items = Items {
-        iterator: Some(iterator.unbind()),
+        iterator,
         next: next.unbind(),
         field: field.clone(),
         whole: opened.whole().clone(),
@@ -114,6 +117,7 @@ pub(super) fn find(
         again,
         is_item_taken: is_own,
         is_closed,
+        held,
     }))
 }
 
@@ -144,10 +148,10 @@ pub(super) fn without_index(item: Bound<'_, PyAny>) -> PyResult<Bound<'_, PyAny>
 impl Items {
     /// Takes the next item; whether there was one.
     fn advance(&mut self, py: Python<'_>) -> PyResult<bool> {
-        let Some(iterator) = &self.iterator else { return Ok(false) };
-        let item = take(self.next.bind(py), iterator.bind(py));
+        let Some(iterator) = self.iterator.get(py) else { return Ok(false) };
+        let item = take(self.next.bind(py), &iterator);
         let Ok(Some(item)) = item else {
-            self.iterator = None;
+            drop(self.iterator.take());
             return item.map(|_| false);
         };
         self.taken = self.taken.saturating_add(1);

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use arrow_schema::FieldRef;
 use pyo3::prelude::*;
 
+use super::held::HeldObject;
 use super::projection::Projection;
 use crate::arrow::{DeviceArray, DeviceArrayStream};
 use crate::device::Device;
@@ -30,12 +31,22 @@ pub(in crate::python) struct Opened {
     pub(in crate::python) is_item_taken: bool,
     /// Whether such an iterator is closed with the stream.
     pub(in crate::python) is_closed: Arc<AtomicBool>,
+    /// What the stream refers to, to be shown to the garbage collector by whoever owns the stream.
+    pub(in crate::python) held: Vec<HeldObject>,
 }
 
 impl Opened {
     /// A stream whose source can be opened again.
     pub(in crate::python) fn new(stream: DeviceArrayStream, index: PandasIndex) -> Self {
-        Self { stream, whole: None, index, again: true, is_item_taken: false, is_closed: Arc::default() }
+        Self {
+            stream,
+            whole: None,
+            index,
+            again: true,
+            is_item_taken: false,
+            is_closed: Arc::default(),
+            held: Vec::new(),
+        }
     }
 
     /// As [`Opened::new`]; a frame that gives some columns alone has no type of all of them.
@@ -71,10 +82,12 @@ impl Opened {
     }
 
     /// The same source, for as long as which `object` is kept: its stream may read from what goes with it, such as a connection.
-    pub(in crate::python) fn holding(self, object: Py<PyAny>) -> Self {
+    pub(in crate::python) fn holding(mut self, object: Py<PyAny>) -> Self {
         let (field, device_type) = (self.stream.field().clone(), self.stream.device_type());
-        let held = HeldStream { stream: Some(self.stream), object: Some(object) };
-        Self { stream: DeviceArrayStream::new(field, device_type, held), ..self }
+        let object = HeldObject::new(object);
+        self.held.push(object.clone());
+        let stream = HeldStream { stream: Some(self.stream), object };
+        Self { stream: DeviceArrayStream::new(field, device_type, stream), ..self }
     }
 
     /// Has an iterator of the caller's closed with the stream, as nobody else reads it on.
@@ -92,7 +105,7 @@ impl Opened {
 /// A stream, and the object that it was opened from.
 struct HeldStream {
     stream: Option<DeviceArrayStream>,
-    object: Option<Py<PyAny>>,
+    object: HeldObject,
 }
 
 impl HeldStream {
