@@ -1,35 +1,44 @@
-//! [`HostOnly`]: what the types of a result say that no kernel makes of it.
+//! [`HostOnly`]: what the types of a result say that no kernel of a device makes of it.
 
+use crate::cuda::is_cuda;
 use crate::device::Device;
 use crate::error::{Error, Remedy};
 use crate::kernels::tells_validity;
 use crate::plan::{Action, needs_copy};
 use crate::spec::ResultKind;
 
-/// A step that no kernel does for columns of these types: the host alone does it.
+/// A step that the host does, and kernels only for some types.
 #[derive(Clone, Debug)]
 pub(super) struct HostOnly {
     action: Action,
     column: Option<String>,
     remedy: Option<Remedy>,
+    /// Whether kernels do it for columns of these types.
+    has_kernels: bool,
 }
 
 impl HostOnly {
-    /// Returns the validity, of a column or a matrix, that no kernel makes: kernels read bitmaps alone, those of plain values included.
+    /// Returns the unpacking of a validity, of a column or a matrix; `None` for other results. Kernels read bitmaps alone, those of plain
+    /// values included.
     pub(super) fn of_validity(result: &ResultKind) -> Option<Self> {
         let (spec, remedy) = match result {
             ResultKind::ColumnValidity { spec, .. } => {
-                let remedy = if spec.has_bitmap() { Remedy::BitmapOnDevice } else { Remedy::NoBitmap };
-                (Some(spec).filter(|spec| !tells_validity(spec))?, Some(remedy))
+                (spec, if spec.has_bitmap() { Remedy::BitmapOnDevice } else { Remedy::NoBitmap })
             }
             ResultKind::Validity(matrix) => {
                 let mut columns = matrix.columns().iter().map(|(_, column)| column);
-                let refused = columns.find(|column| !tells_validity(column))?;
-                (refused, Some(Remedy::CopyToHostOrBitmaps))
+                let first = columns.clone().next()?;
+                (columns.find(|column| !tells_validity(column)).unwrap_or(first), Remedy::CopyToHostOrBitmaps)
             }
             ResultKind::Matrix(_) | ResultKind::Column { .. } => return None,
         };
-        Some(Self { action: Action::Unpack, column: Some(spec.field().name().clone()), remedy })
+        let (column, has_kernels) = (Some(spec.field().name().clone()), tells_validity(spec));
+        Some(Self { action: Action::Unpack, column, remedy: Some(remedy), has_kernels })
+    }
+
+    /// Whether no kernel of this device does it.
+    pub(super) fn is_refused_on(&self, device: Device) -> bool {
+        !(self.has_kernels && is_cuda(device))
     }
 
     /// Returns the error of a result on this device.

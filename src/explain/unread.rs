@@ -157,7 +157,7 @@ impl ReportRow {
 
     /// Why the types alone forbid the conversion on this device.
     fn has_no_kernel(&self, device: Device, is_copy: bool) -> Option<Error> {
-        if let Some(host_only) = &self.host_only {
+        if let Some(host_only) = self.host_only.as_ref().filter(|step| step.is_refused_on(device)) {
             return Some(host_only.clone().error(device));
         }
         let missing = |spec: &&Spec| !is_read_on(spec, device) || is_copy && !has_kernel(spec);

@@ -161,3 +161,21 @@ def test_rows_whose_offsets_nobody_reads_are_views_and_others_are_refused() -> N
         with pytest.raises(ad.ConversionError, match="whose runtime is not known here") as caught:
             ad.to_ragged(nullable, **options)
         assert str(caught.value) in {row.error for row in ad.explain(nullable, **options)}
+
+
+def test_a_validity_that_nothing_makes_is_explained_as_it_is_refused() -> None:
+    """Of a stream, by its type alone."""
+    column = ad.from_arrow(opaque(ROCM, null_count=1)[1])
+
+    def stream() -> Any:
+        node = Array(4, (None,), children=[Array(4, (VALUES + 0x1000, VALUES), null_count=1)], device=(ROCM, 0))
+        field = pa.field("", pa.struct([pa.field("x", pa.float32())]))
+        give = Only("__arrow_c_device_array__", lambda **_: (field.__arrow_c_schema__(), node.capsule()))
+        batch = ad.from_arrow(give)
+        return ad.from_arrow(Only("__arrow_c_device_stream__", lambda **_: batch.__arrow_c_device_stream__()))
+
+    for source in (lambda: column, stream):
+        (row,) = ad.explain(source(), validity=True)
+        with pytest.raises(BufferError, match="bits unpacked") as caught:
+            ad.validity(source())
+        assert str(row.error) == str(caught.value)
