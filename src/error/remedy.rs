@@ -328,6 +328,10 @@ remedies! {
         "cast the column to integers or strings first, or leave it out of Conversion::categories",
         "cast the column to integers or strings first, or leave it out of categories=",
     }
+    CastListsForCategories {
+        "cast the column to fixed-size lists first, or leave it out of Conversion::categories",
+        "cast the column to fixed-size lists first, or leave it out of categories=",
+    }
     UnitOfTicks {
         "pass Conversion::unit for numbers of one unit, with Conversion::dtype for their dtype, or choose other columns",
         "pass unit=\"s\", or another unit, for numbers of that unit, with dtype= for their dtype, or choose other columns",

@@ -73,8 +73,11 @@ impl Samples {
 pub(super) fn samples_among(rows: usize) -> usize {
     let (mut samples, mut count) = (Samples::new(), 0_usize);
     while samples.row() < rows {
-        samples.advance();
-        count = count.saturating_add(1);
+        // Of the longest strata, all that end before these rows do have their row among them: a state may claim any number.
+        let whole = if samples.rows() == LONGEST { rows.saturating_sub(samples.start) / LONGEST } else { 0 };
+        let strata = whole.max(1);
+        samples.start = samples.start.saturating_add(samples.rows().saturating_mul(strata));
+        count = count.saturating_add(strata);
     }
     count
 }
@@ -173,6 +176,14 @@ mod tests {
         assert_eq!(rows.iter().filter(|row| **row < 1 << 17).count(), 173);
         assert_eq!(rows.iter().filter(|row| **row < 1_000_000).count(), 280);
         assert_eq!([0, 1, 32, 1 << 17].map(samples_among), [0, 1, 32, 173]);
+        let (mut samples, mut count) = (Samples::new(), 0);
+        while samples.row() < 1 << 20 {
+            assert_eq!([samples.row(), samples.row() + 1].map(samples_among), [count, count + 1]);
+            samples.advance();
+            count += 1;
+        }
+        // A state may claim any number.
+        assert!(samples_among(usize::MAX) > usize::MAX / LONGEST - (1 << 17));
     }
 
     #[test]

@@ -362,8 +362,8 @@ impl Seen {
                 let mean = self.distances.value() / count;
                 let variance = self.squares.value() / count - mean * mean;
                 match variance {
-                    // The squares are beyond a double, though the values are not.
-                    _ if variance.is_nan() && mean.is_finite() => float(f64::INFINITY),
+                    // The squares, or the distances, are beyond a double, though the values are not.
+                    _ if variance.is_nan() && self.is_finite() => float(f64::INFINITY),
                     // By a rounding alone. `max` would take 0 for NaN, too.
                     _ if variance < 0.0 => float(0.0),
                     _ => float(variance.sqrt()),
@@ -376,6 +376,14 @@ impl Seen {
                 values.reduce(lowest).map(Number::scalar)
             }
         }
+    }
+
+    /// Whether no value is infinite.
+    fn is_finite(&self) -> bool {
+        let is_finite = |value: Option<Number>| {
+            value.is_none_or(|value| !matches!(value, Number::Float(value) if value.is_infinite()))
+        };
+        is_finite(self.least) && is_finite(self.most)
     }
 
     fn mean(&self, first: Number) -> f64 {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 
@@ -69,11 +70,12 @@ MADE = {
 def test_cycles_are_freed(name: str) -> None:
     threads = threading.active_count()
     references = [weakref.ref(MADE[name]()) for _ in range(3)]
-    # A thread that takes an item refers to the iterator meanwhile.
-    for _ in range(100):
+    # A thread that takes an item refers to the iterator meanwhile, however long it waits for a processor.
+    for _ in range(1_000):
         gc.collect()
         if not any(reference() for reference in references):
             break
+        time.sleep(0.01)
     assert [reference() for reference in references] == [None] * 3
     assert threading.active_count() == threads
 

@@ -5,6 +5,7 @@ import random
 import warnings
 
 import arrow_dlpack as ad
+import pyarrow as pa
 import pytest
 from loader_reference import batches, numbered, order, rows_of
 
@@ -172,3 +173,23 @@ def test_a_state_of_the_first_version_goes_on():
     [loader] = restored(state, 45, 1, batch_size=5, shuffle_buffer=9, verify="all")
     with pytest.raises(ad.ConversionError, match="no hashes"):
         iter(loader)
+
+
+@pytest.mark.parametrize("verify", ["replay", "all"])
+@pytest.mark.parametrize("taken", [200, 10**6, 2**62, 2**63])
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_a_state_beyond_the_rows_is_refused(lanes: int, taken: int, verify: str):
+    def loader(**options: object) -> ad.Loader:
+        return ad.Loader(sources=[(pa.table({"a": list(range(103))}), 103)], lanes=lanes, batch_size=4, **options)
+
+    first = loader()
+    next(iter(first))
+    state = {**first.state_dict(), "taken": [taken] * lanes}
+
+    def resume():
+        other = loader(verify=verify)
+        other.load_state_dict(state)
+        next(iter(other))
+
+    with pytest.raises(ad.ConversionError, match=f"the state is after row {taken}|no hashes of rows"):
+        resume()

@@ -385,3 +385,32 @@ def test_what_a_callable_returned_is_let_go_with_the_epoch(prefetch: int):
     next(iterator)
     iterator.close()
     assert [one() for one in made] == [None, None]
+
+
+class Opened:
+    """A table that counts how many threads export it at once."""
+
+    def __init__(self) -> None:
+        self.table, self.now, self.most = pa.table({"id": list(range(400))}), 0, 0
+
+    def __len__(self) -> int:
+        return 400
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        time.sleep(0.005)
+        capsule = self.table.__arrow_c_stream__()
+        self.now -= 1
+        return capsule
+
+
+@pytest.mark.parametrize("shards", [1, 2, 5])
+def test_one_object_is_opened_once_at_a_time(shards: int) -> None:
+    """Also where several shards are that object: pyarrow's ParquetFile crashes otherwise."""
+    source = Opened()
+    shares: dict[str, Any] = {"lanes": 8, "readers": 4, "batch_size": 16, "prefetch": 4}
+    loader = ad.Loader(sources=[(source, 400)] * shards, columns=["id"], **shares)
+    for _ in range(3):
+        assert sum(len(batch) for batch in loader) == 400 * shards
+    assert source.most == 1

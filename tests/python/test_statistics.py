@@ -128,6 +128,12 @@ def test_a_deviation_beyond_a_float_is_no_zero(values: list[float]):
         np.testing.assert_equal(found, np.std(values))
 
 
+@pytest.mark.parametrize("values", [[1e308, -1e308], [1.0, 1.7e308, -1.7e308], [1.7e308, -1.7e308, 1.0]])
+def test_a_deviation_of_finite_values_is_a_number(values: list[float]):
+    """Their distances may be beyond a float themselves."""
+    assert ad.statistics(pa.table({"x": values}), {"x": "std"}) == {"x": float("inf")}
+
+
 def test_what_is_wrong_is_an_error_before_the_source_is_read():
     reads = []
 

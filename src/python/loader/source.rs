@@ -1,8 +1,8 @@
 //! The source of a loader, and how often it can be read.
 
 use std::ffi::CString;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use pyo3::exceptions::{PyTypeError, PyUserWarning};
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -32,7 +32,7 @@ pub(super) struct LoaderSource {
     /// Whether the object is called for what is read.
     is_callable: bool,
     /// Spent once a stream was read that the object may not give again.
-    turns: SourceTurns,
+    turns: Arc<SourceTurns>,
     /// What the callable gave last, where it can be read once alone.
     last: Mutex<Option<LastReturned>>,
 }
@@ -83,7 +83,7 @@ impl LoaderSource {
                 remedy(object, Reads::Arrow)?
             )));
         }
-        Ok(Self { object: object.clone().unbind(), is_callable, turns: SourceTurns::default(), last: Mutex::default() })
+        Ok(Self { object: object.clone().unbind(), is_callable, turns: Arc::default(), last: Mutex::default() })
     }
 
     /// The stream of an epoch, of the columns that are read of it; unless it is one that `refuses` refuses: nothing of it is
@@ -197,6 +197,11 @@ impl LoaderSource {
     /// The object's address, by which it is told from others that live.
     pub(super) fn identity(&self) -> usize {
         self.object.as_ptr().addr()
+    }
+
+    /// Takes turns with another source, which reads the same object.
+    pub(super) fn shares_turns_of(&mut self, other: &Self) {
+        self.turns = other.turns.clone();
     }
 
     /// Whether the object is called for what is read.

@@ -112,8 +112,9 @@ impl Sources {
             return Err(PyValueError::new_err("sources has no shard; pass one source or more"));
         }
         let shard = |(number, item)| Shard::new(item).map_err(|error| of_item(sources.py(), error, number));
-        let shards = items.iter().enumerate().map(shard).collect::<PyResult<Vec<_>>>()?;
+        let mut shards = items.iter().enumerate().map(shard).collect::<PyResult<Vec<_>>>()?;
         refuse_one_reader_twice(sources.py(), &shards)?;
+        share_turns(&mut shards);
         Ok(Self { shards: Arc::new(shards), items: Some(PyList::new(sources.py(), items)?.unbind()) })
     }
 
@@ -237,6 +238,19 @@ impl Sources {
             self.shards.iter().try_for_each(|shard| shard.source.traverse(visit))?;
         }
         visit.call(&self.items)
+    }
+}
+
+/// Has shards of one object opened one after the other: two threads that open one ParquetFile of pyarrow at once crash it.
+fn share_turns(shards: &mut [Shard]) {
+    let mut first = HashMap::with_capacity(shards.len());
+    for number in 0..shards.len() {
+        let (before, rest) = shards.split_at_mut(number);
+        let Some(shard) = rest.first_mut() else { return };
+        let known = *first.entry(shard.source.identity()).or_insert(number);
+        if let Some(known) = before.get(known) {
+            shard.source.shares_turns_of(&known.source);
+        }
     }
 }
 
