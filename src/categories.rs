@@ -21,7 +21,6 @@ pub(crate) use value_kind::{Key, ValueKind, leaf_of};
 
 use crate::alloc::fallible;
 use crate::error::{Error, Remedy, Result};
-use crate::spec::item_of_lists;
 use short_texts::Finder;
 use table::CategoryTable;
 
@@ -183,8 +182,12 @@ impl Categories {
         Err(Error::unsupported(format!("a {leaf} column cannot be looked up in {own} categories")).remedy_is(
             match ValueKind::of(leaf) {
                 Some(_) => Remedy::from("pass categories of the column's type"),
-                None if item_of_lists(leaf).is_some() => Remedy::CastListsForCategories,
-                None => Remedy::CastForCategories,
+                None => match leaf {
+                    DataType::List(_) | DataType::LargeList(_) | DataType::ListView(_) | DataType::LargeListView(_) => {
+                        Remedy::CastListsForCategories
+                    }
+                    _ => Remedy::CastForCategories,
+                },
             },
         ))
     }

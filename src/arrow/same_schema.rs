@@ -7,7 +7,7 @@ use arrow_schema::{DataType, Field, FieldRef, Fields, UnionFields};
 
 use super::check::same_layout;
 use super::import::DeviceArray;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::spec::item_of_lists;
 
 /// Returns what a part of a source has, and what the first part has instead; `None` if both have the same columns, which may
@@ -32,6 +32,16 @@ pub(crate) fn difference(found: &FieldRef, first: &FieldRef) -> Option<(String, 
 }
 
 impl DeviceArray {
+    /// Refuses an array of other columns, or of another type, than this field's, as [`difference`] says.
+    ///
+    /// # Errors
+    /// Names both.
+    pub(crate) fn require_type(&self, field: &FieldRef) -> Result<()> {
+        let Some((found, expected)) = difference(self.field(), field) else { return Ok(()) };
+        let reason = format!("an array has {found}, and its field {expected}");
+        Err(Error::invalid(reason).remedy_is("give all arrays one schema"))
+    }
+
     /// Returns the array under the field of the data that it is a part of, if both have the same columns as [`difference`] says, and that field
     /// says of no column that it has no nulls where the array's may have some; else as it is.
     ///

@@ -272,10 +272,12 @@ impl<T> Prefetch<T> {
             if self.id == current().id() {
                 return Err(Error::argument("the source asks the loader that reads it for a batch"));
             }
-            let until = Instant::now() + patience;
+            // `None` where no clock goes so far.
+            let until = Instant::now().checked_add(patience);
             state.takers_wait += 1;
             while state.ready.is_empty() && !state.ended {
-                let Some(left) = until.checked_duration_since(Instant::now()) else { break };
+                let left = until.map_or(Some(patience), |until| until.checked_duration_since(Instant::now()));
+                let Some(left) = left else { break };
                 state = self.shared.made.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
             }
             state.takers_wait -= 1;

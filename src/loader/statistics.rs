@@ -79,6 +79,8 @@ impl Statistic {
 #[derive(Debug)]
 pub struct Statistics {
     columns: Vec<ColumnStatistics>,
+    /// The type of each array.
+    field: FieldRef,
     paths: Option<Arc<PathColumns>>,
 }
 
@@ -189,6 +191,7 @@ impl Statistics {
     /// If the type is no struct; for columns that do not exist, or have no numbers: names all of them.
     pub fn new(field: &FieldRef, columns: &[(String, Statistic)], limit: usize) -> Result<Self> {
         let names: Vec<String> = columns.iter().map(|(name, _)| name.clone()).collect();
+        let whole = field;
         let paths = Conversion::default().columns(names.iter().map(String::as_str)).paths(field)?;
         let field = paths.as_deref().map_or(field, PathColumns::field);
         let column = |((position, column), (name, statistic)): ((usize, &FieldRef), &(String, Statistic))| {
@@ -203,14 +206,16 @@ impl Statistics {
             Ok(ColumnStatistics { name: name.clone(), position, statistic: *statistic, dtype, seen })
         };
         let columns = all_or_errors(select(field, Some(&names))?.into_iter().zip(columns).map(column))?;
-        Ok(Self { columns, paths: paths.clone() })
+        Ok(Self { columns, field: whole.clone(), paths: paths.clone() })
     }
 
     /// Adds the values of an array of structs, on any device that can be copied from.
     ///
     /// # Errors
-    /// If a mode has more different values than the limit, or the array breaks the Arrow format; those of a copy to the host.
+    /// If a mode has more different values than the limit, or the array has other columns or breaks the Arrow format; those of a copy to the
+    /// host.
     pub fn add(&mut self, array: &DeviceArray) -> Result<()> {
+        array.require_type(&self.field)?;
         let copied = if array.device().is_cpu() { None } else { Some(on_host(array, None)?) };
         let array = copied.as_ref().unwrap_or(array);
         let named = self.paths.as_deref().map(|paths| array.at_paths(paths)).transpose()?;

@@ -33,6 +33,8 @@ use crate::spec::{Conversion, PathColumns, select};
 #[derive(Debug)]
 pub struct DistinctValues {
     columns: Vec<DistinctColumn>,
+    /// The type of each array.
+    field: FieldRef,
     paths: Option<Arc<PathColumns>>,
     limit: usize,
 }
@@ -52,6 +54,7 @@ impl DistinctValues {
     /// # Errors
     /// If the type is no struct; for columns that do not exist, or whose values cannot be categories: names all of them.
     pub fn new(field: &FieldRef, columns: &[String], limit: usize) -> Result<Self> {
+        let whole = field;
         let paths = Conversion::default().columns(columns.iter().map(String::as_str)).paths(field)?;
         let field = paths.as_deref().map_or(field, PathColumns::field);
         let column = |(position, column): (usize, &FieldRef)| {
@@ -65,14 +68,15 @@ impl DistinctValues {
             Ok(DistinctColumn { name, position, kind, bytes: HashSet::new(), ints: HashSet::new() })
         };
         let columns = crate::spec::all_or_errors(select(field, Some(columns))?.into_iter().map(column))?;
-        Ok(Self { columns, paths: paths.clone(), limit })
+        Ok(Self { columns, field: whole.clone(), paths: paths.clone(), limit })
     }
 
     /// Adds the values of an array of structs, on any device that can be copied from.
     ///
     /// # Errors
-    /// If a column has more values than the limit, or the array breaks the Arrow format; those of a copy to the host.
+    /// If a column has more values than the limit, or the array has other columns or breaks the Arrow format; those of a copy to the host.
     pub fn add(&mut self, array: &DeviceArray) -> Result<()> {
+        array.require_type(&self.field)?;
         let copied = if array.device().is_cpu() { None } else { Some(on_host(array, None)?) };
         let (array, limit) = (copied.as_ref().unwrap_or(array), self.limit);
         let named = self.paths.as_deref().map(|paths| array.at_paths(paths)).transpose()?;
@@ -208,6 +212,8 @@ mod tests {
         let floats: ArrayRef = Arc::new(arrow_array::Float32Array::from(vec![1.0]));
         assert_eq!(of(&[batch(floats)], 2).unwrap_err().column(), Some("x"));
         let array = batch(Arc::new(Int16Array::from(vec![1])));
+        let text = batch(Arc::new(StringArray::from(vec!["a"])));
+        assert!(DistinctValues::new(array.field(), &["x".to_owned()], 1).unwrap().add(&text).is_err());
         assert!(DistinctValues::new(array.field(), &["y".to_owned()], 1).is_err());
     }
 }

@@ -31,7 +31,7 @@ use crate::tensor::Tensor;
 ///
 /// # Errors
 /// If polars has no such type, or was built without the feature for it; if a copy is needed and not allowed, or a value does not
-/// survive it; if the memory is not the host's. Names the column.
+/// survive it; if a chunk is of another type than the field; if the memory is not the host's. Names the column.
 ///
 /// ```
 /// use arrow_array::Float32Array;
@@ -47,14 +47,21 @@ use crate::tensor::Tensor;
 pub fn to_series(field: &FieldRef, chunks: &[DeviceArray], copy: CopyMode) -> Result<Series> {
     let target = readable(field).map_err(|error| error.in_column(field.name()))?;
     let shape = FixedShapeTensor::of(field)?.map(|tensor| tensor.logical_shape()).transpose()?;
-    let chunks = chunks.iter().map(|chunk| read(chunk, &target, shape.as_deref(), copy));
+    let checked = chunks.iter().try_for_each(|chunk| chunk.require_type(field));
+    checked.map_err(|error| error.in_column(field.name()))?;
+    let mut before = 0_usize;
+    let chunks = chunks.iter().map(|chunk| {
+        let rows = read(chunk, &target, shape.as_deref(), copy).map_err(|error| error.behind(before));
+        before = before.saturating_add(chunk.len());
+        rows
+    });
     let chunks = chunks.collect::<Result<Vec<ArrayRef>>>();
     let series = chunks.and_then(|chunks| {
         // Tensors are nested deeper than their flat storage.
         let data_type = chunks.first().map_or(target.data_type(), |chunk| chunk.data_type());
         let field = polars_field(&target.as_ref().clone().with_data_type(data_type.clone()))?;
         let arrays = chunks.iter().map(|chunk| import(chunk, field.dtype())).collect::<Result<Vec<_>>>()?;
-        join(&field, arrays)
+        join(&field, arrays, has_codes(target.data_type()))
     });
     series.map_err(|error| error.in_column(field.name()))
 }
@@ -62,12 +69,13 @@ pub fn to_series(field: &FieldRef, chunks: &[DeviceArray], copy: CopyMode) -> Re
 /// Returns the chunks of a table as a frame, as [`to_series`] does for each of its columns.
 ///
 /// # Errors
-/// If the data has no columns, or two of one name; and as [`to_series`].
+/// If the data has no columns, or two of one name; if a chunk has other columns than the field; and as [`to_series`].
 pub fn to_frame(field: &FieldRef, chunks: &[DeviceArray], copy: CopyMode) -> Result<DataFrame> {
     let ArrowType::Struct(fields) = field.data_type() else {
         let reason = format!("a frame has columns, and the data is one array of {}", field.data_type());
         return Err(Error::argument(reason).remedy_is("make a series of it: polars::to_series"));
     };
+    chunks.iter().try_for_each(|chunk| chunk.require_type(field))?;
     let rows = chunks.iter().map(DeviceArray::len).fold(0, usize::saturating_add);
     let column = |(index, field): (usize, &FieldRef)| {
         let chunks = chunks.iter().map(|chunk| chunk.column(index)).collect::<Result<Vec<_>>>()?;
@@ -81,7 +89,7 @@ pub fn to_frame(field: &FieldRef, chunks: &[DeviceArray], copy: CopyMode) -> Res
 /// arrays of their shape.
 ///
 /// # Errors
-/// If the tensor has no dimension, and as [`to_series`].
+/// As [`to_series`]. A tensor without dimensions is one row.
 ///
 /// ```
 /// use arrow_array::Int64Array;
@@ -199,13 +207,21 @@ fn import(array: &ArrayRef, data_type: &ArrowDataType) -> Result<Box<dyn Array>>
     caught(import)
 }
 
-/// Makes a series of chunks of this field.
-fn join(field: &PolarsField, mut chunks: Vec<Box<dyn Array>>) -> Result<Series> {
+/// Makes a series of chunks of this field. `has_categories`: one after the other, as polars joins the categories of all chunks, and loses
+/// lists behind those without items.
+fn join(field: &PolarsField, mut chunks: Vec<Box<dyn Array>>, has_categories: bool) -> Result<Series> {
     if chunks.is_empty() {
         chunks.push(caught(|| Ok(new_empty_array(field.dtype().clone())))?);
     }
     let hint = "enable the dtype's feature of polars-core, such as dtype-datetime";
-    caught(|| Series::try_from((field, chunks)).map_err(|error| of_polars(error, hint)))
+    let series = |chunks| caught(|| Series::try_from((field, chunks)).map_err(|error| of_polars(error, hint)));
+    let later = if has_categories { chunks.split_off(1) } else { Vec::new() };
+    let mut joined = series(chunks)?;
+    for chunk in later {
+        let own = series(vec![chunk])?;
+        caught(|| joined.append_owned(own).map(drop).map_err(|error| of_polars(error, hint)))?;
+    }
+    Ok(joined)
 }
 
 fn of_polars(error: PolarsError, remedy: &'static str) -> Error {

@@ -59,6 +59,20 @@ fn copy_notes() -> (Sender<()>, impl FnMut() -> Option<Result<usize>> + Send + '
 }
 
 #[test]
+fn a_patience_without_end_is_one() {
+    let (tell, copy_notes) = copy_notes();
+    let ahead = Prefetch::start(1, Stop::default(), copy_notes).unwrap();
+    for (number, patience) in [Duration::MAX, Duration::from_secs(u64::MAX)].into_iter().enumerate() {
+        std::thread::scope(|scope| {
+            let taken = scope.spawn(|| item(ahead.take(patience)));
+            std::thread::sleep(Duration::from_millis(20));
+            tell.send(()).unwrap();
+            assert_eq!(taken.join().unwrap(), number);
+        });
+    }
+}
+
+#[test]
 fn things_come_in_order_then_the_end() {
     for ahead in [1, 2, 7] {
         let mut numbers = 0..100;

@@ -4,6 +4,7 @@ use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray, 
 use arrow_schema::Field;
 
 use super::*;
+use crate::error::ErrorKind;
 
 /// A statistic of a column, of which a mode counts three values at most.
 fn of(column: ArrayRef, statistic: Statistic) -> Result<Scalar> {
@@ -129,11 +130,27 @@ fn a_struct_has_no_statistics_but_its_fields_have() {
     let rows = StructArray::from(vec![(Arc::new(Field::new("x", DataType::Int64, true)), integers(&[5, 7]))]);
     for statistic in [Statistic::Count, Statistic::NullCount, Statistic::Mean] {
         let error = of(Arc::new(rows.clone()), statistic).unwrap_err();
-        assert_eq!((error.kind(), error.column()), (crate::error::ErrorKind::Unsupported, Some("a")), "{error}");
+        assert_eq!((error.kind(), error.column()), (ErrorKind::Unsupported, Some("a")), "{error}");
     }
     let batch = RecordBatch::try_from_iter([("a", Arc::new(rows) as ArrayRef)]).unwrap();
     let array = DeviceArray::from_record_batch(&batch).unwrap();
     let mut statistics = Statistics::new(array.field(), &[("a.x".to_owned(), Statistic::Count)], 3).unwrap();
     statistics.add(&array).unwrap();
     assert_eq!(statistics.finish().unwrap(), [("a.x".to_owned(), Scalar::Int(2))]);
+}
+
+#[test]
+fn arrays_of_other_columns_are_refused() {
+    let batch = |columns: [(&str, ArrayRef); 2]| {
+        DeviceArray::from_record_batch(
+            &RecordBatch::try_from_iter_with_nullable(columns.map(|(n, c)| (n, c, true))).unwrap(),
+        )
+    };
+    let first = batch([("a", integers(&[1])), ("b", integers(&[100]))]).unwrap();
+    let mut statistics = Statistics::new(first.field(), &[("a".to_owned(), Statistic::Max)], 3).unwrap();
+    statistics.add(&first).unwrap();
+    for other in [[("b", integers(&[100])), ("a", integers(&[1]))], [("a", floats(&[7.0])), ("b", integers(&[1]))]] {
+        assert_eq!(statistics.add(&batch(other).unwrap()).unwrap_err().kind(), ErrorKind::Invalid);
+    }
+    assert_eq!(statistics.finish().unwrap(), [("a".to_owned(), Scalar::Int(1))]);
 }
