@@ -187,6 +187,16 @@ fn nested(rows: &ArrayRef, shape: &[i64]) -> ArrayRef {
     values
 }
 
+/// Whether rows of a type have arrays of no items, at any level.
+fn has_no_items(data_type: &ArrowType) -> bool {
+    match data_type {
+        ArrowType::FixedSizeList(_, 0) => true,
+        ArrowType::FixedSizeList(item, _) | ArrowType::LargeList(item) => has_no_items(item.data_type()),
+        ArrowType::Struct(fields) => fields.iter().any(|field| has_no_items(field.data_type())),
+        _ => false,
+    }
+}
+
 const _: () = assert!(size_of::<FFI_ArrowArray>() == size_of::<PolarsStruct>());
 
 /// Moves an array to polars.
@@ -194,6 +204,10 @@ fn import(array: &ArrayRef, data_type: &ArrowDataType) -> Result<Box<dyn Array>>
     // Polars reads the first offset of any list.
     if array.is_empty() {
         return caught(|| Ok(new_empty_array(data_type.clone())));
+    }
+    if has_no_items(array.data_type()) {
+        return Err(Error::unsupported("arrays without items: polars takes no rows of them")
+            .remedy_is("leave them out, or make lists of them"));
     }
     let exported = ManuallyDrop::new(FFI_ArrowArray::new(&array.to_data()));
     // SAFETY: both types are `struct ArrowArray` of the C data interface, `repr(C)`; ManuallyDrop makes this a move.

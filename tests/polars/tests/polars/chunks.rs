@@ -8,7 +8,7 @@ use arrow_array::{
     TimestampSecondArray,
 };
 use arrow_buffer::OffsetBuffer;
-use arrow_dlpack::{Conversion, CopyMode, DeviceArray, ErrorKind, polars};
+use arrow_dlpack::{Conversion, CopyMode, DeviceArray, ErrorKind, Tensor, polars};
 use arrow_schema::{DataType, Field, FieldRef, TimeUnit};
 
 type Rows<'a> = &'a [&'a [&'a str]];
@@ -92,4 +92,15 @@ fn the_row_of_an_error_is_that_of_all_chunks() {
     let chunks = [chunk(vec![1, 2, 3]), chunk(vec![4, i64::MAX])];
     let error = polars::to_series(&field, &chunks, CopyMode::IfNeeded).unwrap_err();
     assert_eq!((error.column(), error.row()), (Some("t"), Some(4)), "{error}");
+}
+
+#[test]
+fn rows_of_no_items_are_an_error_and_no_panic() {
+    let tensor = |shape: &[usize]| Tensor::from_vec(Vec::<f32>::new(), shape).unwrap();
+    for shape in [&[2, 0][..], &[2, 0, 3], &[2, 3, 0]] {
+        let error = polars::tensor_to_series("x", &tensor(shape), CopyMode::IfNeeded).unwrap_err();
+        assert_eq!((error.kind(), error.column()), (ErrorKind::Unsupported, Some("x")), "{error}");
+        assert!(error.reason().contains("without items"), "{error}");
+    }
+    assert_eq!(polars::tensor_to_series("x", &tensor(&[0, 0]), CopyMode::IfNeeded).unwrap().len(), 0);
 }
