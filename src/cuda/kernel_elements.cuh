@@ -35,7 +35,7 @@ template <class Word> __device__ Word fill_of(const Column& column) { return *(c
 #define OUTSIDE (~(u64)0)
 #define AT_NULL (~(u64)1)
 #define PADDING (~(u64)2)
-// The code of a row with whose number a run ends no later than the one before.
+// The code that expand_runs writes for row n where run n ends no later than the one before.
 #define NOT_INCREASING (~(u64)0)
 
 // Returns the code of a row.

@@ -1,11 +1,11 @@
 // The kernel of runs: for each row the run that has it, as a code for the kernels that gather values.
 
-// A block expands this many rows at once, which a bit each tells whether a run begins there.
+// The rows that a block expands at once. A bit for each tells whether a run begins there.
 #define RUN_ROWS (LANES * THREADS)
 
-// Writes for each row the number of its run as a signed code, of 64 bits if the run ends have as many, else of 32: as many as there are runs,
-// if none has the row. Where the run with the row's number ends no later than the one before, the code is NOT_INCREASING: together the rows check as
-// many ends. `first` is the logical offset of the first row.
+// Writes for each row the number of its run as a signed code, of 64 bits if the run ends have as many, else of 32: the number of runs where
+// none has the row. Together the rows compare as many ends: the code of row n is NOT_INCREASING where run n ends no later than the one
+// before. `first` is the logical offset of the first row.
 KERNEL expand_runs(u64 ends, u32 dtype, u64 count, u64 first, u64 rows, u64 out) {
     __shared__ u32 begins[RUN_ROWS / 32], before[RUN_ROWS / 32];
     // As ends increase, no later run has one of the rows. Without an offset each end that is looked at is compared, too.
@@ -23,7 +23,7 @@ KERNEL expand_runs(u64 ends, u32 dtype, u64 count, u64 first, u64 rows, u64 out)
         }
         if (threadIdx.x < RUN_ROWS / 32) begins[threadIdx.x] = 0;
         __syncthreads();
-        // Not more rounds than a tile has rows: ends that do not increase would be endless.
+        // A tile has no more runs than rows: only ends that do not increase go on.
 #pragma unroll 1
         for (u32 round = 0; round < LANES; round++) {
             u64 run = low + round * THREADS + threadIdx.x;

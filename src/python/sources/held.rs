@@ -15,7 +15,7 @@ impl HeldObject {
         Self(Arc::new(Mutex::new(Some(object))))
     }
 
-    /// The reference, which no code of Python runs under.
+    /// The reference. No code of Python runs meanwhile, and who locks it is attached to the interpreter, so that a fork leaves no lock.
     fn lock(&self) -> MutexGuard<'_, Option<Py<PyAny>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -25,6 +25,7 @@ impl HeldObject {
         self.lock().as_ref().map(|object| object.bind(py).clone())
     }
 
+    /// Lets the object go. To drop it may run code of Python.
     pub(super) fn take(&self) -> Option<Py<PyAny>> {
         self.lock().take()
     }

@@ -216,9 +216,9 @@ impl Iterator for Items {
 
 impl Drop for Items {
     fn drop(&mut self) {
-        let (mut iterator, is_closed) = (self.iterator.take(), self.is_closed.load(Ordering::Acquire));
+        let is_closed = self.is_closed.load(Ordering::Acquire);
         attached(|py| {
-            if let Some(iterator) = iterator.take()
+            if let Some(iterator) = self.iterator.take()
                 && is_closed
                 && let Err(error) = close(iterator.bind(py))
             {
@@ -226,7 +226,7 @@ impl Drop for Items {
             }
         });
         // The interpreter is going down: whoever still has a reference keeps it.
-        std::mem::forget(iterator);
+        std::mem::forget(self.iterator.take());
     }
 }
 

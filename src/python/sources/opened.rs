@@ -86,7 +86,7 @@ impl Opened {
         let (field, device_type) = (self.stream.field().clone(), self.stream.device_type());
         let object = HeldObject::new(object);
         self.held.push(object.clone());
-        let stream = HeldStream { stream: Some(self.stream), object };
+        let stream = HeldStream { stream: Some(self.stream), object: Some(object) };
         Self { stream: DeviceArrayStream::new(field, device_type, stream), ..self }
     }
 
@@ -105,20 +105,17 @@ impl Opened {
 /// A stream, and the object that it was opened from.
 struct HeldStream {
     stream: Option<DeviceArrayStream>,
-    object: HeldObject,
+    object: Option<HeldObject>,
 }
 
 impl HeldStream {
     /// Lets the stream go, and then the object.
     fn release(&mut self) {
         drop(self.stream.take());
-        let mut object = self.object.take();
-        if object.is_none() {
-            return;
-        }
+        let Some(object) = self.object.take() else { return };
         attached(|_| drop(object.take()));
         // The interpreter is going down: whoever still has a reference keeps it.
-        std::mem::forget(object);
+        std::mem::forget(object.take());
     }
 }
 
