@@ -208,10 +208,12 @@ fn plans_of_groups_of_any_form_do_what_the_conversion_does() {
 #[ignore = "needs a CUDA driver: make test-cuda"]
 fn a_validity_that_no_kernel_tells_is_refused_before_anything_runs() {
     cuda::use_device(0);
-    // Codes of a null among the values are null, which no bitmap tells; nor does one tell which runs are.
+    // Codes and runs whose values are codes themselves: these may stand for a null.
     let values: ArrayRef = Arc::new(Float32Array::from(vec![Some(0.5), None]));
-    let codes = DictionaryArray::<Int8Type>::try_new(Int8Array::from(vec![0, 1, 0]), values.clone()).unwrap();
-    let runs = RunArray::<Int32Type>::try_new(&Int32Array::from(vec![1, 3]), values.as_ref()).unwrap();
+    let inner: ArrayRef =
+        Arc::new(DictionaryArray::<Int8Type>::try_new(Int8Array::from(vec![0, 1]), values.clone()).unwrap());
+    let codes = DictionaryArray::<Int8Type>::try_new(Int8Array::from(vec![0, 1, 0]), inner.clone()).unwrap();
+    let runs = RunArray::<Int32Type>::try_new(&Int32Array::from(vec![1, 3]), inner.as_ref()).unwrap();
     for array in [Arc::new(codes) as ArrayRef, Arc::new(runs)] {
         let batch = RecordBatch::try_from_iter_with_nullable([("x", array, true)]).unwrap();
         let batch = there(&DeviceArray::from_record_batch(&batch).unwrap(), "cuda:0");
