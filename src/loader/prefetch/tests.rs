@@ -70,6 +70,8 @@ fn a_patience_without_end_is_one() {
             assert_eq!(taken.join().unwrap(), number);
         });
     }
+    // Its end waits for the thread, which waits to be told.
+    drop(tell);
 }
 
 #[test]
