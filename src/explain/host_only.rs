@@ -11,15 +11,15 @@ use crate::spec::ResultKind;
 #[derive(Clone, Debug)]
 pub(super) struct HostOnly {
     action: Action,
-    column: Option<String>,
-    remedy: Option<Remedy>,
+    column: String,
+    remedy: Remedy,
     /// Whether kernels do it for columns of these types.
     has_kernels: bool,
 }
 
 impl HostOnly {
-    /// Returns the unpacking of a validity, of a column or a matrix; `None` for other results. Kernels read bitmaps alone, those of plain
-    /// values included.
+    /// Returns the unpacking of a validity, of a column or a matrix; `None` for other results. Kernels read bitmaps alone: those of the
+    /// elements, and those of the plain values that codes or runs stand for.
     pub(super) fn of_validity(result: &ResultKind) -> Option<Self> {
         let (spec, remedy) = match result {
             ResultKind::ColumnValidity { spec, .. } => {
@@ -32,8 +32,8 @@ impl HostOnly {
             }
             ResultKind::Matrix(_) | ResultKind::Column { .. } => return None,
         };
-        let (column, has_kernels) = (Some(spec.field().name().clone()), tells_validity(spec));
-        Some(Self { action: Action::Unpack, column, remedy: Some(remedy), has_kernels })
+        let (column, has_kernels) = (spec.field().name().clone(), tells_validity(spec));
+        Some(Self { action: Action::Unpack, column, remedy, has_kernels })
     }
 
     /// Whether no kernel of this device does it.
@@ -43,8 +43,6 @@ impl HostOnly {
 
     /// Returns the error of a result on this device.
     pub(super) fn error(self, device: Device) -> Error {
-        let error = needs_copy(device, &self.action.to_string());
-        let error = if let Some(remedy) = self.remedy { error.remedy_is(remedy) } else { error };
-        if let Some(column) = self.column { error.in_column(&column) } else { error }
+        needs_copy(device, &self.action.to_string()).remedy_is(self.remedy).in_column(&self.column)
     }
 }

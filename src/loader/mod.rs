@@ -228,10 +228,8 @@ impl Batches {
         // The end of a single lane is found when it is read: the number of rows may not be known.
         let rounds = (lanes.len() != 1).then(|| {
             let rows = lanes.iter().map(|lane| lane.rows().unwrap_or_default()).collect::<Vec<_>>();
-            place.check_within(&rows, known.batch_size)?;
-            Ok::<_, Error>(place.rounds_left(&rows, known.batch_size, &load.sharding))
+            place.rounds_left(&rows, known.batch_size, &load.sharding)
         });
-        let rounds = rounds.transpose()?;
         let period = load.sharding.period(lanes.len());
         let readers = if load.prefetch == 0 { 1 } else { load.readers.clamp(1, period) };
         let log = ReadLog::new(lanes.clone(), readers);

@@ -3,7 +3,7 @@
 use std::num::NonZero;
 
 use super::sharding::Sharding;
-use crate::error::{Counted, Error, Result};
+use crate::error::{Error, Result};
 
 /// Where the order of an epoch stands, however its rows are cut into batches: how many rows of each lane were taken, and which lane is next.
 ///
@@ -130,21 +130,6 @@ impl Place {
         let over =
             |(lane, left): (usize, &usize)| left.saturating_sub(self.batches_of(lane, batches).saturating_mul(size));
         (sharding.own_of(batches), left.iter().enumerate().map(over).fold(0, usize::saturating_add))
-    }
-
-    /// Refuses a place beyond lanes of these numbers of rows. `batch_size`: the rows that batches were counted with. A last batch that was
-    /// not full counts as full, and after it one more that a worker counts in the last round: see [`end_before`](Self::end_before).
-    ///
-    /// # Errors
-    /// Names the first such lane.
-    pub(super) fn check_within(&self, rows: &[usize], batch_size: usize) -> Result<()> {
-        let most = |rows: usize| rows.saturating_add(batch_size.max(1).saturating_mul(2)).saturating_sub(1);
-        let mut lanes = rows.iter().zip(&self.taken).enumerate();
-        let Some((lane, (rows, taken))) = lanes.find(|(_, (rows, taken))| **taken > most(**rows)) else {
-            return Ok(());
-        };
-        let reason = format!("the state is after row {taken} of lane {lane}, which has {}", Counted(*rows, "row"));
-        Err(Error::argument(reason).remedy_is("load the state into a loader of the source that it was taken from"))
     }
 
     /// As [`rounds`](Self::rounds), where the last round was of batches of `batch_size` rows.

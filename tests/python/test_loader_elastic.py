@@ -175,21 +175,39 @@ def test_a_state_of_the_first_version_goes_on():
         iter(loader)
 
 
-@pytest.mark.parametrize("verify", ["replay", "all"])
+@pytest.mark.parametrize(("lanes", "verify"), [(1, "replay"), (1, "all"), (3, "all")])
 @pytest.mark.parametrize("taken", [200, 10**6, 2**62, 2**63])
-@pytest.mark.parametrize("lanes", [1, 3])
-def test_a_state_beyond_the_rows_is_refused(lanes: int, taken: int, verify: str):
-    def loader(**options: object) -> ad.Loader:
-        return ad.Loader(sources=[(pa.table({"a": list(range(103))}), 103)], lanes=lanes, batch_size=4, **options)
-
-    first = loader()
-    next(iter(first))
-    state = {**first.state_dict(), "taken": [taken] * lanes}
+def test_a_state_beyond_the_rows_is_refused(lanes: int, verify: str, taken: int):
+    """With several lanes, by what is verified alone: see the test below."""
 
     def resume():
-        other = loader(verify=verify)
+        other = in_lanes(lanes, 4, verify=verify)
         other.load_state_dict(state)
         next(iter(other))
 
+    first = in_lanes(lanes, 4)
+    next(iter(first))
+    state = {**first.state_dict(), "taken": [taken] * lanes}
     with pytest.raises(ad.ConversionError, match=f"the state is after row {taken}|no hashes of rows"):
         resume()
+
+
+def test_a_lane_whose_last_batch_counted_more_rows_than_later_ones_have():
+    """A batch that was not full counts as full, of whatever size batches had then."""
+    first = in_lanes(3, 100)
+    seen = [next(iter(first))]
+    state = first.state_dict()
+    for _ in range(2):
+        later = in_lanes(3, 4)
+        later.load_state_dict(state)
+        seen.append(next(iter(later)))
+        state = later.state_dict()
+    assert (state["taken"], [len(batch) for batch in seen]) == ([100, 4, 4], [34, 4, 4])
+    last = in_lanes(3, 4)
+    last.load_state_dict(state)
+    assert (list(last), last.left_out) == ([], 103 - 34 - 8)
+
+
+def in_lanes(lanes: int, batch_size: int, **options: str) -> ad.Loader:
+    sources = [(pa.table({"a": list(range(103))}), 103)]
+    return ad.Loader(sources=sources, lanes=lanes, batch_size=batch_size, columns=["a"], **options)
