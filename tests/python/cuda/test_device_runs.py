@@ -159,6 +159,24 @@ def test_any_ends_are_an_error_or_the_rows_that_they_say(seed: int, dtype: str) 
         assert "end before this row" in str(error) or "is not above the one before" in str(error)
 
 
+@pytest.mark.parametrize("dtype", ENDS)
+def test_ends_that_no_row_needs_are_not_looked_at(dtype: str) -> None:
+    """Runs behind the last row: as ends increase, row n is in one of the first n + 1 runs."""
+    rows, count = 1_500, 4_000
+    ends = np.concatenate([np.arange(1, rows + 1), np.full(count - rows, 7)]).astype(dtype)
+    values = np.arange(float(count))
+    data = pa.RunEndEncodedArray.from_arrays(pa.array(np.arange(1, count + 1, dtype=dtype)), pa.array(values))
+    memory = Memory()
+    placed = memory.place(ends.tobytes())
+
+    def replace(node: producers.Array) -> None:
+        node.parts[0].buffers[1] = placed
+        node.array.length = rows
+
+    made = ad.to_tensor(DeviceArray(data, memory=memory, change=replace).give())
+    assert np.array_equal(host(made), bits(values[:rows]))
+
+
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_columns_of_a_matrix(order: str) -> None:
     encoded = runs("int32", numbers("float32", 40, 0.2))
