@@ -53,6 +53,11 @@ pub(crate) fn bytes_of_integer(dtype: DType, value: i128) -> Vec<u8> {
 
 /// What the cast should give; `None` where the value does not fit.
 pub(crate) fn reference(value: Value, to: DType) -> Option<Vec<u8>> {
+    reference_bytes(value, to).map(|bytes| bytes[..to.itemsize()].to_vec())
+}
+
+/// As [`reference`], in the first bytes.
+pub(crate) fn reference_bytes(value: Value, to: DType) -> Option<[u8; 16]> {
     if to.kind() == Kind::Float {
         return float_reference(value, to);
     }
@@ -63,10 +68,10 @@ pub(crate) fn reference(value: Value, to: DType) -> Option<Vec<u8>> {
         Float(_) => return None,
     };
     let (low, high) = range(to);
-    (low..=high).contains(&integer).then(|| bytes_of_integer(to, integer))
+    (low..=high).contains(&integer).then(|| integer.to_le_bytes())
 }
 
-fn float_reference(value: Value, to: DType) -> Option<Vec<u8>> {
+fn float_reference(value: Value, to: DType) -> Option<[u8; 16]> {
     // `as` rounds to the nearest value, ties to even, from i128 and f64 alike.
     #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "rounding is what is asked for")]
     let (double, single) = match value {
@@ -74,14 +79,15 @@ fn float_reference(value: Value, to: DType) -> Option<Vec<u8>> {
         Float(value) => (value, value as f32),
     };
     let infinite = matches!(value, Float(value) if !value.is_finite());
-    match to {
-        DType::Float64 => Some(double.to_ne_bytes().to_vec()),
-        DType::Float32 => (single.is_finite() || infinite).then(|| single.to_ne_bytes().to_vec()),
+    let bits = match to {
+        DType::Float64 => Some(double.to_bits()),
+        DType::Float32 => (single.is_finite() || infinite).then(|| u64::from(single.to_bits())),
         _ => {
             let half = if to == DType::Float16 { halves() } else { brains() };
-            half.nearest(value).map(|bits| bits.to_ne_bytes().to_vec())
+            half.nearest(value).map(u64::from)
         }
-    }
+    };
+    bits.map(|bits| u128::from(bits).to_le_bytes())
 }
 
 /// Every finite value, zero or above, of a 16-bit float; its index is its bit pattern.

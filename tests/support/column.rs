@@ -11,7 +11,7 @@ use super::Random;
 use super::arrow::{field, random_array, shared};
 use super::cast::{Value, is_nan, reference};
 use super::plan::assert_planned;
-use super::reference::{Element, elements, read, read_bools};
+use super::reference::{Element, elements, read, read_bools, read_bytes};
 
 /// The dtypes that Arrow has, but for complex numbers.
 pub(crate) const DTYPES: [DType; 12] = [
@@ -99,7 +99,7 @@ pub(crate) fn assert_column(data_type: &DataType, chunks: &[(usize, usize, usize
     assert_eq!(read_bools(&valid), source.iter().map(Option::is_some).collect::<Vec<_>>());
     assert_eq!(valid.shape()[0], i64::try_from(rows).unwrap());
 
-    assert_planned(options, &column, &shared, read);
+    assert_planned(options, &column, &shared, read_bytes);
     let log = CopyLog::new();
     let outcome = log.track(|| options.to_tensor(Chunks::new(&column, &shared)));
     let report = options.clone().select(Selection::Each(None)).explain(Chunks::new(&column, &shared)).unwrap();
@@ -119,13 +119,14 @@ pub(crate) fn assert_column(data_type: &DataType, chunks: &[(usize, usize, usize
             assert!(options.copy != CopyMode::Never || !tensor.is_copied());
             assert!(!(options.writable || options.copy == CopyMode::Always) || tensor.is_copied() || tensor.is_empty());
             assert_eq!(tensor.field().is_some(), dtype == natural);
-            for (found, expected) in read(&tensor).iter().zip(&expected) {
+            let found = read(&tensor);
+            assert_eq!(found.len(), expected.len());
+            for (found, expected) in found.iter().zip(&expected) {
                 match expected {
                     Some(expected) => assert!(found == expected || is_nan(dtype, found) && is_nan(dtype, expected)),
                     None => assert_null_slot(found, dtype, options, tensor.is_copied()),
                 }
             }
-            assert_eq!(read(&tensor).len(), expected.len());
         }
         (Err(error), _) if error.kind() == ErrorKind::Copy => {
             assert_eq!(options.copy, CopyMode::Never);

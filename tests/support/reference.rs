@@ -7,33 +7,40 @@ use arrow_schema::{DataType, Field};
 /// The bytes of an element; `None` where it is null.
 pub(crate) type Element = Option<Vec<u8>>;
 
-/// The elements of a column in the order of its storage, nulls of lists passed on to their items.
-pub(crate) fn elements(field: &Field, array: &dyn Array) -> Vec<Element> {
-    let bytes_of: Box<dyn Fn(usize) -> Vec<u8>> = match array.data_type() {
+/// Shows the elements of a column in the order of its storage, nulls of lists passed on to their items.
+pub(crate) fn each_element(field: &Field, array: &dyn Array, see: &mut dyn FnMut(Option<&[u8]>)) {
+    match array.data_type() {
         DataType::FixedSizeList(item, _) => {
             let lists = array.as_any().downcast_ref::<FixedSizeListArray>().unwrap();
-            let items = |row| {
-                let items = elements(item, lists.value(row).as_ref());
-                if lists.is_null(row) { vec![None; items.len()] } else { items }
-            };
-            return (0..lists.len()).flat_map(items).collect();
+            for row in 0..lists.len() {
+                let is_null = lists.is_null(row);
+                each_element(item, lists.value(row).as_ref(), &mut |element| see(element.filter(|_| !is_null)));
+            }
         }
         DataType::Boolean => {
             let bools = array.as_any().downcast_ref::<BooleanArray>().unwrap();
-            Box::new(|row| vec![u8::from(bools.value(row))])
+            for row in 0..bools.len() {
+                see(bools.is_valid(row).then(|| [u8::from(bools.value(row))]).as_ref().map(<[u8; 1]>::as_slice));
+            }
         }
         other => {
-            let (width, data) = (other.primitive_width(), array.to_data());
+            let (width, data) = (other.primitive_width().unwrap(), array.to_data());
             let is_bool8 = field.extension_type_name() == Some("arrow.bool8");
-            Box::new(move |row| {
-                let width = width.unwrap();
-                let start = (data.offset() + row) * width;
-                let bytes = &data.buffers()[0].as_slice()[start..start + width];
-                if is_bool8 { vec![u8::from(bytes[0] != 0)] } else { bytes.to_vec() }
-            })
+            for (row, bytes) in
+                data.buffers()[0].as_slice().chunks(width).skip(data.offset()).take(array.len()).enumerate()
+            {
+                let bytes = if is_bool8 { &[u8::from(bytes[0] != 0)] } else { bytes };
+                see(array.is_valid(row).then_some(bytes));
+            }
         }
-    };
-    (0..array.len()).map(|row| array.is_valid(row).then(|| bytes_of(row))).collect()
+    }
+}
+
+/// The elements that [`each_element`] shows.
+pub(crate) fn elements(field: &Field, array: &dyn Array) -> Vec<Element> {
+    let mut elements = Vec::new();
+    each_element(field, array, &mut |element| elements.push(element.map(<[u8]>::to_vec)));
+    elements
 }
 
 /// How far each index of a shape is from the first element, in elements, row-major.
@@ -43,17 +50,24 @@ pub(crate) fn positions(shape: &[i64], strides: &[i64]) -> Vec<i64> {
     })
 }
 
-/// The bytes of each element of a host tensor, read one by one in row-major order of its indices.
-pub(crate) fn read(tensor: &Tensor) -> Vec<Vec<u8>> {
+/// The bytes of the elements of a host tensor, read one by one in row-major order of its indices.
+pub(crate) fn read_bytes(tensor: &Tensor) -> Vec<u8> {
     assert!(tensor.device().is_cpu());
     let itemsize = tensor.dtype().itemsize();
     let start = tensor.as_ptr().cast_const();
-    let element = |position: i64| {
+    let positions = positions(tensor.shape(), tensor.strides());
+    let mut bytes = Vec::with_capacity(positions.len() * itemsize);
+    for position in positions {
         let first = start.wrapping_offset(position as isize * itemsize as isize);
         // SAFETY: an element of a host tensor, which the caller keeps alive.
-        unsafe { std::slice::from_raw_parts(first, itemsize) }.to_vec()
-    };
-    positions(tensor.shape(), tensor.strides()).into_iter().map(element).collect()
+        bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(first, itemsize) });
+    }
+    bytes
+}
+
+/// As [`read_bytes`], the bytes of each element.
+pub(crate) fn read(tensor: &Tensor) -> Vec<Vec<u8>> {
+    read_bytes(tensor).chunks(tensor.dtype().itemsize()).map(<[u8]>::to_vec).collect()
 }
 
 /// The elements of each row of a matrix.

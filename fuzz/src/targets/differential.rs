@@ -13,9 +13,9 @@ use arrow_schema::{DataType, FieldRef};
 use super::choices::Choices;
 use crate::support::Random;
 use crate::support::arrow::{field, list, random_array, shared};
-use crate::support::cast::{Value, is_nan, reference};
+use crate::support::cast::{Value, is_nan, reference_bytes};
 use crate::support::column::{DTYPES, TYPES, assert_column};
-use crate::support::reference::{Element, elements, read};
+use crate::support::reference::{each_element, read_bytes};
 
 /// A column, a matrix or an export.
 pub(super) fn differential(bytes: &[u8]) {
@@ -111,22 +111,29 @@ impl Columns {
         shared(&StructArray::new(fields.clone(), self.arrays.clone(), None), &self.field)
     }
 
-    /// Each element of the matrix in row-major order; `None` where one does not fit the dtype.
-    fn expected(&self, dtype: DType, fill: i128) -> Option<Vec<Vec<u8>>> {
+    /// The bytes of the matrix in row-major order; `None` where an element does not fit the dtype.
+    fn expected(&self, dtype: DType, fill: i128) -> Option<Vec<u8>> {
         let DataType::Struct(fields) = self.field.data_type() else { unreachable!("a struct") };
-        let columns: Vec<Vec<Element>> =
-            fields.iter().zip(&self.arrays).map(|(field, array)| elements(field, array)).collect();
-        let rows = self.arrays.first().map_or(0, |array| array.len());
-        let cast = |from: DType, bytes: &[u8]| {
-            if from == dtype { Some(bytes.to_vec()) } else { reference(Value::of(from, bytes), dtype) }
-        };
-        (0..rows)
-            .flat_map(|row| columns.iter().zip(&self.dtypes).map(move |(column, from)| (&column[row], *from)))
-            .map(|(element, from)| match element {
-                Some(bytes) => cast(from, bytes),
-                None => reference(Value::Int(fill), dtype),
-            })
-            .collect()
+        let (rows, row) = (self.arrays.first().map_or(0, |array| array.len()), self.arrays.len() * dtype.itemsize());
+        let mut matrix = vec![0; rows * row];
+        let fill = reference_bytes(Value::Int(fill), dtype)?;
+        let mut fits = true;
+        for (index, ((field, array), from)) in fields.iter().zip(&self.arrays).zip(&self.dtypes).enumerate() {
+            let mut slots =
+                matrix.chunks_mut(row).map(|row| row.chunks_mut(dtype.itemsize()).nth(index).expect("its columns"));
+            each_element(field, array, &mut |element| {
+                let slot = slots.next().expect("its rows");
+                match element {
+                    Some(bytes) if *from == dtype => slot.copy_from_slice(bytes),
+                    Some(bytes) => match reference_bytes(Value::of(*from, bytes), dtype) {
+                        Some(cast) => slot.copy_from_slice(&cast[..dtype.itemsize()]),
+                        None => fits = false,
+                    },
+                    None => slot.copy_from_slice(&fill[..dtype.itemsize()]),
+                }
+            });
+        }
+        fits.then_some(matrix)
     }
 }
 
@@ -140,9 +147,10 @@ fn matrix(choices: &mut Choices<'_>) {
     match (made, columns.expected(dtype, fill as i128)) {
         (Ok(made), Some(expected)) => {
             assert_eq!((made.dtype(), made.shape()[1]), (dtype, columns.arrays.len() as i64));
-            let found = read(&made);
+            let found = read_bytes(&made);
             assert_eq!(found.len(), expected.len());
-            for (found, expected) in found.iter().zip(&expected) {
+            let size = dtype.itemsize();
+            for (found, expected) in found.chunks(size).zip(expected.chunks(size)) {
                 assert!(found == expected || is_nan(dtype, found) && is_nan(dtype, expected), "{found:?} {expected:?}");
             }
         }
