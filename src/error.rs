@@ -156,6 +156,13 @@ impl Error {
         self
     }
 
+    /// Names an element of the values of ragged rows instead of a row.
+    pub(crate) fn at_element(mut self, element: usize) -> Self {
+        self.0.reason = format!("element {element} of the values: {}", self.0.reason);
+        self.0.row = None;
+        self
+    }
+
     /// Counts the row, if one is named, from that many rows further ahead.
     pub(crate) fn behind(mut self, rows: usize) -> Self {
         self.0.row = self.0.row.map(|row| rows.saturating_add(row));

@@ -95,7 +95,6 @@ remedies! {
     }
     // Nulls.
     Keep { "pass NullPolicy::Keep", "pass nulls=\"keep\"" }
-    KeepElements { "pass NullPolicy::Keep for whatever lies there", "pass nulls=\"keep\" for whatever lies there" }
     KeepRows { "pass NullPolicy::Keep for the validity of rows", "pass nulls=\"keep\" for the validity of rows" }
     KeepRowsOrFill {
         "pass NullPolicy::Keep for the validity of rows, or NullPolicy::Fill to fill null elements: null rows become empty",

@@ -9,7 +9,7 @@ use arrow_schema::{DataType, Field, FieldRef};
 use smallvec::{SmallVec, smallvec};
 
 use super::device_rows::DeviceRows;
-use super::elements::{RaggedPart, item_field, unsupported};
+use super::elements::{RaggedPart, item_field, null_elements, unsupported};
 use super::level::{
     Convert, RaggedRows, SPAN_ELEMENTS, UnreadRows, has_lengths, ints_dtype, ints_part, rebased_if_slice, validity_part,
 };
@@ -21,7 +21,7 @@ use crate::convert::{ColumnTask, beyond_int32, device_ints_view};
 use crate::cuda::is_cuda;
 use crate::device::Device;
 use crate::dtype::DType;
-use crate::error::{Error, ErrorKind, Remedy, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::kernels::{ShiftedOffsets, measure, shift_offsets, validity_placement};
 use crate::plan::{Action, Placement, Plan, Step, needs_copy};
 use crate::spec::{CopyMode, NullPolicy, Options, Spec, Undecided, VariableShape};
@@ -241,6 +241,20 @@ impl<'a> DeviceLevel<'a> {
         Ok(shifts)
     }
 
+    /// Returns the first row that spans an element of the values; `None` if none does. Reads the offsets of its chunk, for an error.
+    fn row_of(&self, element: usize) -> Option<usize> {
+        let (mut first_row, mut first_item) = (0_usize, 0_usize);
+        for (chunk, span) in self.chunks.iter().zip(&self.found.get()?.spans) {
+            if let Some(within) = element.checked_sub(first_item).filter(|within| *within < span.len()) {
+                let row = chunk.row_of(span.start.saturating_add(within)).ok()??;
+                return Some(first_row.saturating_add(row));
+            }
+            first_row = first_row.saturating_add(chunk.array.len());
+            first_item = first_item.saturating_add(span.len());
+        }
+        None
+    }
+
     /// The integers of all chunks, as a view of the only ones, or by a kernel, which adds to those of each chunk what `shifts` says.
     fn ints(&self, plan: &Plan, shifts: &[u64], ints: impl Fn(&DeviceRows) -> ListInts) -> Result<Tensor> {
         match self.chunks.as_slice() {
@@ -341,11 +355,15 @@ impl RaggedRows for DeviceLevel<'_> {
     }
 
     fn at_row(&self, item: &FieldRef, error: Error, _: Convert<'_>) -> Error {
-        // The offsets that would tell its row are not on the host, and an inner level has told the element.
-        let is_null = error.kind() == ErrorKind::Null && item_field(item).is_none();
-        let Some(element) = error.row().filter(|_| is_null) else { return error };
-        let reason = format!("element {element} of the values is null");
-        Error::new(ErrorKind::Null, reason).remedy_is(Remedy::KeepElements)
+        let Some(element) = error.row() else { return error };
+        let is_of_elements = error.kind() == ErrorKind::Null && item_field(item).is_none();
+        let spec = Spec::new(item, self.options).ok().filter(|_| is_of_elements);
+        let error = spec.map_or(error, |spec| null_elements(&spec, None));
+        match self.row_of(element) {
+            Some(row) => error.at_row(row),
+            // No row of list views need show it.
+            None => error.at_element(element),
+        }
     }
 
     fn unread(&self) -> Option<UnreadRows> {

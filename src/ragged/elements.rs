@@ -163,7 +163,7 @@ pub(super) fn leaf_column(
         first += part.array.len();
     }
     if let (Some(element), NullPolicy::Error) = (first_null, options.nulls) {
-        return Err(null_elements(&spec, nulls).at_row(element));
+        return Err(null_elements(&spec, Some(nulls)).at_row(element));
     }
     let unfilled = options.nulls == NullPolicy::Error || nulls == 0;
     let options = if unfilled { options.clone().nulls(NullPolicy::Keep) } else { options.clone() };
@@ -181,9 +181,13 @@ pub(super) fn leaf_column(
     Ok((spec, arrays, options))
 }
 
-/// The error for null elements.
-pub(super) fn null_elements(spec: &Spec, nulls: usize) -> Error {
-    let reason = format!("{nulls} null element{}, the first one here", if nulls == 1 { "" } else { "s" });
+/// The error for null elements, which somebody may have counted.
+pub(super) fn null_elements(spec: &Spec, nulls: Option<usize>) -> Error {
+    let reason = match nulls {
+        Some(1) => "1 null element, the first one here".into(),
+        Some(nulls) => format!("{nulls} null elements, the first one here"),
+        None => "null elements, the first one here".into(),
+    };
     let is_float = spec.dtype().kind() == crate::dtype::Kind::Float;
     Error::new(ErrorKind::Null, reason).remedy_is(if is_float {
         Remedy::NanFillOrKeepElements
