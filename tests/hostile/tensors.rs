@@ -7,6 +7,7 @@ use arrow_dlpack::dlpack::{adopt_versioned, import_legacy, import_versioned};
 use arrow_dlpack::ffi::dlpack::{DLDataTypeCode, DLDeviceType, DLManagedTensor, DLManagedTensorVersioned, DLTensor};
 use arrow_dlpack::{Conversion, CopyMode, DType, Error, ErrorKind, Tensor, to_arrow};
 
+use crate::generator::tensors::{Description, Flaw, exercise};
 use crate::misaligned;
 use crate::support::dlpack::{Memory, int32s};
 
@@ -200,4 +201,17 @@ fn a_broadcast_beyond_all_memory_is_refused_when_it_is_copied() {
     assert_eq!(to_arrow(&tensor, None, CopyMode::Never).unwrap_err().kind(), ErrorKind::Copy);
     drop(tensor);
     assert_eq!(released.get(), 1);
+}
+
+#[test]
+fn elements_ahead_of_a_wide_offset_take_no_memory_behind_it() {
+    let (shape, strides, widest) = ([1 << 40, 4], [-4, -1], (1_u64 << 56) - 4);
+    for (byte_offset, is_read) in [(widest - 1, true), (widest, false)] {
+        let memory = || Memory::new(&[0; 96], DType::Int32, &shape, &strides, 0);
+        let read = memory().import_edited(|managed| managed.dl_tensor.byte_offset = byte_offset).0;
+        assert_eq!(read.is_ok(), is_read, "{read:?}");
+        let wide = Description::new((0, 32), &shape, Some(&strides));
+        let exercised = exercise(&wide, &[Flaw::ByteOffset(byte_offset)]);
+        assert_eq!(exercised.is_err(), is_read, "what is read nobody can tell");
+    }
 }

@@ -212,9 +212,11 @@ impl Description {
             let reach = stride.saturating_mul(i128::from(*extent) - 1).saturating_mul(itemsize);
             if reach < 0 { low = low.saturating_add(reach) } else { high = high.saturating_add(reach) }
         }
-        let span = high.saturating_sub(low).saturating_add(i128::from(self.byte_offset));
+        // One block of memory reaches from the lowest of the data and the elements to the end of the highest element.
+        let offset = i128::from(self.byte_offset);
+        let span = offset.saturating_add(high).saturating_sub(offset.saturating_add(low).min(0));
         // A broadcast that memory could hold when copied would take the machine's.
-        if span > 1 << 56 || product > i128::from(i64::MAX) {
+        if span >= 1 << 56 || product > i128::from(i64::MAX) {
             Ok(None)
         } else if span > LARGEST || (MANY as i128..1 << 56).contains(&product) {
             Err(Untellable)
