@@ -1,5 +1,7 @@
 //! Decodes runs, dictionaries and lists of one length into plain values.
 
+use std::ops::Range;
+
 use arrow_array::{Array, make_array, new_empty_array};
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
 use arrow_data::ArrayData;
@@ -47,7 +49,8 @@ pub(crate) fn decode_apart(array: &DeviceArray, spec: &Spec, field: &FieldRef) -
     let own = if spec.categories().is_some() { own.text_as_bytes() } else { own };
     let encoded = own.to_arrow_unlogged()?.to_data();
     let decoded = catch_panic(|| {
-        let decoded = written_out(&encoded, field.data_type(), spec.categories())?;
+        let enclosing = enclosing.as_ref().map(|mask| bits_of(mask, encoded.len())).transpose()?;
+        let decoded = written_out(&encoded, field.data_type(), spec.categories(), enclosing.as_ref())?;
         Ok(make_array(with_nulls(decoded, enclosing.as_ref())?))
     });
     DeviceArray::from_arrow(decoded.map_err(|error| error.in_column(field.name()))?.as_ref(), field.clone())
@@ -64,28 +67,40 @@ pub(crate) fn dense(array: &DeviceArray, spec: &Spec) -> Result<Option<DeviceArr
     }
 }
 
-/// A valid array as the type `to`, which [`Spec::decoded`](crate::spec::Spec::decoded) gives for its own.
-fn written_out(data: &ArrayData, to: &DataType, categories: Option<&Categories>) -> Result<ArrayData> {
+/// A valid array as the type `to`, which [`Spec::decoded`](crate::spec::Spec::decoded) gives for its own. `shown` says which rows of lists
+/// count: the others may have any length. `None` if all do.
+fn written_out(
+    data: &ArrayData,
+    to: &DataType,
+    categories: Option<&Categories>,
+    shown: Option<&BooleanBuffer>,
+) -> Result<ArrayData> {
     let cannot = || Error::unsupported(format!("cannot decode {} as {to}", data.data_type()));
     match (data.data_type(), to) {
         (own, to) if own == to && categories.is_none() => Ok(data.clone()),
         (DataType::RunEndEncoded(_, _), _) => {
             let values = data.child_data().get(1).ok_or_else(cannot)?;
-            repeated_out(values, &Runs(data), to, categories)
+            repeated_out(values, &Runs(data), to, categories, shown)
         }
         (DataType::Dictionary(_, _), _) => {
             let values = data.child_data().first().ok_or_else(cannot)?;
             match categories {
                 // Only the values of these rows are looked up.
-                Some(categories) if values.len() > data.len() => encoded_rows(values, &Codes(data), categories),
-                _ => repeated_out(values, &Codes(data), to, categories),
+                Some(categories) if values.len() > data.len() && !is_nested(values.data_type()) => {
+                    encoded_rows(values, &Codes(data), categories)
+                }
+                _ => repeated_out(values, &Codes(data), to, categories, shown),
             }
         }
         (lists, DataType::FixedSizeList(item, size)) if is_list(lists) => {
             let own = data.child_data().first().ok_or_else(cannot)?;
             let is_decoded = own.data_type() != item.data_type() || categories.is_some();
-            let decode = |items: &ArrayData| written_out(items, item.data_type(), categories);
+            let decode = |items: &ArrayData| written_out(items, item.data_type(), categories, None);
             let size = usize::try_from(*size).map_err(|_| cannot())?;
+            let data = match shown {
+                Some(shown) => &null_too(data.clone(), NullBuffer::new(shown.clone()))?,
+                None => data,
+            };
             let child = items_of_lists(data, size, is_decoded.then_some(&decode))?;
             let lists = ArrayData::builder(to.clone()).len(data.len()).nulls(data.nulls().cloned());
             // SAFETY: as many lists as before, with a child of `size` slots for each (`items_of_lists`), and their own bitmap.
@@ -95,8 +110,9 @@ fn written_out(data: &ArrayData, to: &DataType, categories: Option<&Categories>)
         (DataType::FixedSizeList(_, size), DataType::FixedSizeList(item, _)) => {
             let size = usize::try_from(*size).map_err(|_| cannot())?;
             let own = child(data, size)?;
-            let own = if is_of_lists(own.data_type()) { without_null_rows(own, data, size)? } else { own };
-            let child = written_out(&own, item.data_type(), categories).map_err(|error| of_list(error, size))?;
+            let shown = if is_of_lists(own.data_type()) { shown_items(data, size, shown)? } else { None };
+            let child = written_out(&own, item.data_type(), categories, shown.as_ref());
+            let child = child.map_err(|error| of_list(error, size))?;
             let lists = ArrayData::builder(to.clone()).len(data.len()).nulls(data.nulls().cloned());
             // SAFETY: as many lists as before, with a child of as many slots, and their own bitmap.
             Ok(unsafe { lists.add_child_data(child).build_unchecked() })
@@ -118,44 +134,76 @@ fn repeated_out(
     rows: &impl RowMap,
     to: &DataType,
     categories: Option<&Categories>,
+    shown: Option<&BooleanBuffer>,
 ) -> Result<ArrayData> {
     if !is_of_lists(values.data_type()) {
-        return repeated(&written_out(values, to, categories)?, rows);
+        return repeated(&written_out(values, to, categories, None)?, rows);
     }
     // The length of a list counts only if a row shows it, and then it is that row's.
-    let decoded = written_out(&without_hidden(values, rows)?, to, categories);
-    repeated(&decoded.map_err(|error| at_first_row(error, rows))?, rows)
+    let decoded = written_out(values, to, categories, Some(&shown_values(values.len(), rows, shown)?));
+    repeated(&decoded.map_err(|error| at_first_row(error, rows, shown))?, rows)
 }
 
 /// Whether the values are lists, or stand for them.
 fn is_of_lists(data_type: &DataType) -> bool {
     match data_type {
         DataType::Dictionary(_, values) => is_of_lists(values),
+        DataType::RunEndEncoded(_, values) => is_of_lists(values.data_type()),
+        DataType::FixedSizeList(item, _) => is_of_lists(item.data_type()),
         other => is_list(other),
     }
 }
 
-/// The values, of which those that no row shows are null.
-fn without_hidden(values: &ArrayData, rows: &impl RowMap) -> Result<ArrayData> {
-    let mut shown = fallible::zeroed(values.len().div_ceil(8))?;
+/// Whether the values are lists of others, or stand for others.
+fn is_nested(data_type: &DataType) -> bool {
+    let stands_for_others =
+        matches!(data_type, DataType::Dictionary(_, _) | DataType::RunEndEncoded(_, _) | DataType::FixedSizeList(_, _));
+    stands_for_others || is_list(data_type)
+}
+
+/// Whether some of these rows count.
+fn are_shown(shown: Option<&BooleanBuffer>, rows: Range<usize>) -> bool {
+    let Some(shown) = shown else { return true };
+    let rows = rows.start.min(shown.len())..rows.end.min(shown.len());
+    match rows.len() {
+        0 => false,
+        1 => shown.value(rows.start),
+        count => shown.slice(rows.start, count).count_set_bits() > 0,
+    }
+}
+
+/// Which values a row shows that counts.
+fn shown_values(values: usize, rows: &impl RowMap, shown: Option<&BooleanBuffer>) -> Result<BooleanBuffer> {
+    let mut bits = fallible::zeroed(values.div_ceil(8))?;
+    let mut position = 0_usize;
     in_rounds(rows.len(), LOOK_UP, |part| {
-        rows.for_each(&part, |value, _| {
-            if let Some((value, byte)) = value.and_then(|value| Some((value, shown.get_mut(value / 8)?))) {
+        rows.for_each(&part, |value, count| {
+            let end = position.saturating_add(count);
+            let byte = value.and_then(|value| Some((value, bits.get_mut(value / 8)?)));
+            if let Some((value, byte)) = byte.filter(|_| are_shown(shown, position..end)) {
                 *byte |= 1 << (value % 8);
             }
+            position = end;
         });
         Ok(())
     })?;
-    null_too(values.clone(), NullBuffer::new(BooleanBuffer::new(Buffer::from_vec(shown), 0, values.len())))
+    Ok(BooleanBuffer::new(Buffer::from_vec(bits), 0, values))
 }
 
-/// The items of fixed-size lists, of which those of null lists are null.
-fn without_null_rows(items: ArrayData, lists: &ArrayData, size: usize) -> Result<ArrayData> {
-    let Some(nulls) = lists.nulls().filter(|nulls| nulls.null_count() > 0) else { return Ok(items) };
-    let mut shown = fallible::zeroed(items.len().div_ceil(8))?;
-    nulls.valid_indices().for_each(|row| set_bits(&mut shown, row.saturating_mul(size), size));
-    let shown = BooleanBuffer::new(Buffer::from_vec(shown), 0, items.len());
-    null_too(items, NullBuffer::new(shown))
+/// Which items of fixed-size lists count: those of null lists do not. `None` if all do.
+fn shown_items(lists: &ArrayData, size: usize, shown: Option<&BooleanBuffer>) -> Result<Option<BooleanBuffer>> {
+    let nulls = lists.nulls().filter(|nulls| nulls.null_count() > 0);
+    if nulls.is_none() && shown.is_none() {
+        return Ok(None);
+    }
+    let items = lists.len().saturating_mul(size);
+    let mut bits = fallible::zeroed(items.div_ceil(8))?;
+    for row in 0..lists.len() {
+        if nulls.is_none_or(|nulls| nulls.is_valid(row)) && are_shown(shown, row..row.saturating_add(1)) {
+            set_bits(&mut bits, row.saturating_mul(size), size);
+        }
+    }
+    Ok(Some(BooleanBuffer::new(Buffer::from_vec(bits), 0, items)))
 }
 
 /// The error of an item, in the row of its list.
@@ -166,15 +214,16 @@ fn of_list(error: Error, size: usize) -> Error {
     }
 }
 
-/// The error of a value, in the first row that shows the value.
-fn at_first_row(error: Error, rows: &impl RowMap) -> Error {
+/// The error of a value, in the first row that shows the value and counts.
+fn at_first_row(error: Error, rows: &impl RowMap, shown: Option<&BooleanBuffer>) -> Error {
     let Some(value) = error.row() else { return error };
     let (mut first, mut position) = (None, 0_usize);
-    rows.for_each(&(0..rows.len()), |shown, count| {
-        if first.is_none() && shown == Some(value) {
-            first = Some(position);
+    rows.for_each(&(0..rows.len()), |own, count| {
+        let end = position.saturating_add(count);
+        if first.is_none() && own == Some(value) && are_shown(shown, position..end) {
+            first = (position..end).find(|row| are_shown(shown, *row..row.saturating_add(1)));
         }
-        position = position.saturating_add(count);
+        position = end;
     });
     error.at_row(first.unwrap_or(value))
 }
@@ -192,13 +241,19 @@ fn seconds_of_days(days: &ArrayData) -> Result<ArrayData> {
 }
 
 /// The array with more nulls: those of `enclosing`.
-fn with_nulls(data: ArrayData, enclosing: Option<&Mask<'_>>) -> Result<ArrayData> {
-    let Some(mask) = enclosing.filter(|_| *data.data_type() != DataType::Null) else { return Ok(data) };
+fn with_nulls(data: ArrayData, enclosing: Option<&BooleanBuffer>) -> Result<ArrayData> {
+    match enclosing.filter(|_| *data.data_type() != DataType::Null) {
+        Some(enclosing) => null_too(data, NullBuffer::new(enclosing.clone())),
+        None => Ok(data),
+    }
+}
+
+/// A copy of a mask of so many rows.
+fn bits_of(mask: &Mask<'_>, rows: usize) -> Result<BooleanBuffer> {
     let (bytes, offset) = mask.bits();
     let mut own = fallible::with_room(bytes.len())?;
     own.extend_from_slice(bytes);
-    let length = data.len();
-    null_too(data, NullBuffer::new(BooleanBuffer::new(Buffer::from_vec(own), offset, length)))
+    Ok(BooleanBuffer::new(Buffer::from_vec(own), offset, rows))
 }
 
 /// The array, whose rows are null also where `nulls` says so.

@@ -129,14 +129,19 @@ impl Spec {
                 .remedy_is("ask for the validity of the column by itself, or leave it out")
                 .in_column(self.field.name()));
         }
-        match &self.decoded {
-            // Lists of one length have a validity for each element.
-            Some(decoded) if is_list(self.field.data_type()) => {
-                let value = Value::of_validity(decoded)?;
-                Self::of_value(&self.field, Some(decoded.clone()), value, DType::Bool, Nulls::Kept)
-            }
-            _ => Self::of_validity(&self.field, &Options::default()),
+        let by_row = Self::of_validity(&self.field, &Options::default())?;
+        let Some(decoded) = &self.decoded else { return Ok(by_row) };
+        // Values may be lists where their codes, runs and lists of any length are none: they have a validity for each element.
+        let value = Value::of_validity(decoded)?;
+        if value.lists == by_row.lists && !is_list(self.field.data_type()) {
+            return Ok(by_row);
         }
+        let decoded = match &self.categories {
+            None => decoded.clone(),
+            // Nobody looks the values up.
+            Some(_) => Arc::new(value::with_leaf(&self.field, &DataType::Boolean)),
+        };
+        Self::of_value(&self.field, Some(decoded), value, DType::Bool, Nulls::Kept)
     }
 
     #[inline]

@@ -20,9 +20,9 @@ pub(crate) fn is_list(data_type: &DataType) -> bool {
     item_of_lists(data_type).is_some()
 }
 
-fn is_list_below(data_type: &DataType) -> bool {
-    match data_type {
-        DataType::FixedSizeList(item, _) => is_list_below(item.data_type()),
+fn is_list_below(data_type: &DataType, options: &Options) -> bool {
+    match of_rows(data_type, options) {
+        DataType::FixedSizeList(item, _) => is_list_below(item.data_type(), options),
         other => is_list(other),
     }
 }
@@ -67,7 +67,7 @@ pub(super) fn check_length(data_type: &DataType, options: &Options) -> Result<()
                 .remedy_is("pass a shorter one"))
         }
         // Below lists of a fixed size it is the length of the lists.
-        DataType::FixedSizeList(..) if is_list_below(rows) && !length.by_name => Ok(()),
+        DataType::FixedSizeList(..) if is_list_below(rows, options) && !length.by_name => Ok(()),
         DataType::FixedSizeList(_, size) if usize::try_from(*size) != Ok(length.value) => {
             let count = Counted(usize::try_from(*size).unwrap_or_default(), "element");
             let reason = format!("its lists have {count}, and not the {} of the length", length.value);
