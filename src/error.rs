@@ -212,6 +212,23 @@ impl Error {
         self.row().zip(other.row()).is_some_and(|(row, other)| row < other)
     }
 
+    /// Returns the error in the lowest row; the first one, if none is below that.
+    pub(crate) fn lowest(errors: impl IntoIterator<Item = Self>) -> Option<Self> {
+        errors.into_iter().reduce(|lowest, error| if error.is_lower_than(&lowest) { error } else { lowest })
+    }
+
+    /// Returns all results, or the error in the lowest row.
+    pub(crate) fn lowest_or_all<T>(results: impl IntoIterator<Item = Result<T>>) -> Result<Vec<T>> {
+        let (mut all, mut errors) = (Vec::new(), Vec::new());
+        for result in results {
+            match result {
+                Ok(made) => all.push(made),
+                Err(error) => errors.push(error),
+            }
+        }
+        Self::lowest(errors).map_or(Ok(all), Err)
+    }
+
     /// Returns the kind of the error.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {

@@ -15,6 +15,7 @@ use arrow_buffer::bit_chunk_iterator::BitChunks;
 use arrow_buffer::{ArrowNativeType, BooleanBufferBuilder, NullBuffer, OffsetBuffer};
 use arrow_schema::{DataType, Field, FieldRef, TimeUnit, UnionFields};
 
+use crate::alloc::fallible;
 use crate::arrow::{has_type, list_item};
 
 /// What is found.
@@ -35,6 +36,11 @@ impl Fault {
 
     fn with_row(self, row: Option<usize>) -> Self {
         Self { row, ..self }
+    }
+
+    /// Returns the fault in the lowest row; of several the first, as of those whose row nobody can tell.
+    fn lowest(faults: impl IntoIterator<Item = Self>) -> Option<Self> {
+        faults.into_iter().min_by_key(|fault| fault.row.unwrap_or(usize::MAX))
     }
 
     /// Says which column it is inside of.
@@ -172,7 +178,7 @@ fn walk(field: &Field, array: &dyn Array, excused: Option<&NullBuffer>, rule: Ru
         Rule::Nulls => first_null_row(field, array, excused),
         Rule::Limits(_) => None,
     };
-    let found = null.or_else(|| look(field.data_type(), array, excused, rule));
+    let found = Fault::lowest(null.into_iter().chain(look(field.data_type(), array, excused, rule)));
     let name = field.name();
     found.map(|found| match &found.column {
         own if own.is_empty() => Fault { column: name.clone(), ..found },
@@ -236,9 +242,9 @@ fn below(data_type: &DataType, array: &dyn Array, excused: Option<&NullBuffer>, 
         (DataType::Struct(fields), DataType::Struct(_)) => {
             let excused = NullBuffer::union(excused, array.nulls());
             let columns = fields.iter().zip(array.as_struct().columns()).enumerate();
-            columns
-                .into_iter()
-                .find_map(|(index, (field, column))| walk(field, column.as_ref(), excused.as_ref(), rule.field(index)))
+            Fault::lowest(columns.filter_map(|(index, (field, column))| {
+                walk(field, column.as_ref(), excused.as_ref(), rule.field(index))
+            }))
         }
         (DataType::FixedSizeList(item, _), DataType::FixedSizeList(_, size)) => {
             let size = usize::try_from(*size).ok()?;
@@ -342,16 +348,24 @@ fn viewed<T: OffsetSizeTrait>(
     rows: Option<NullBuffer>,
 ) -> (ArrayRef, Option<NullBuffer>) {
     let seen = offsets.iter().zip(sizes).enumerate().filter(|(row, _)| is_seen(rows.as_ref(), *row));
-    // Rows over the same items show them once.
-    let mut last = 0..0;
     let range = |start: usize, size| start..start.saturating_add(size).min(items.len());
     let ranges = seen.map(|(_, (start, size))| range(start.as_usize(), size.as_usize()));
-    let others = ranges.filter(|range| {
-        let is_other = *range != last;
-        last = range.clone();
-        is_other
-    });
-    (items.clone(), Some(only(items.len(), others.flatten())))
+    let shown = match fallible::with_room(offsets.len()) {
+        // Rows may lie over each other: each item is shown once.
+        Ok(mut sorted) => {
+            sorted.extend(ranges);
+            sorted.sort_unstable_by_key(|range: &Range<usize>| range.start);
+            let mut end = 0;
+            let others = sorted.into_iter().map(|range| {
+                let start = range.start.max(end);
+                end = range.end.max(end);
+                start..range.end
+            });
+            only(items.len(), others.flatten())
+        }
+        Err(_) => only(items.len(), ranges.flatten()),
+    };
+    (items.clone(), Some(shown))
 }
 
 /// Returns which values of a dictionary stand behind a code of a row that is seen.
@@ -411,12 +425,12 @@ fn below_union(
     rule: Rule<'_>,
 ) -> Option<Fault> {
     let array = array.as_any().downcast_ref::<UnionArray>()?;
-    fields.iter().zip(own.iter()).enumerate().find_map(|(index, ((_, field), (id, _)))| {
+    Fault::lowest(fields.iter().zip(own.iter()).enumerate().filter_map(|(index, ((_, field), (id, _)))| {
         let shown = shown_of_union(array, id, excused);
         let found = walk(field, array.child(id).as_ref(), Some(&shown), rule.field(index))?;
         let row = found.row.and_then(|slot| rows_of(array, id, excused).find(|row| slot_of(array, *row) == Some(slot)));
         Some(found.with_row(row))
-    })
+    }))
 }
 
 /// Returns which slots of a field of a union belong to a row that is seen.

@@ -95,13 +95,15 @@ fn check_limits(from: &DataType, requested: &Field, array: &dyn Array) -> Result
     Err(found.row.map_or(error.clone(), |row| error.at_row(row)))
 }
 
-/// Returns the error of a single column in a request for structs; `None` if no single column is at fault.
+/// Returns the error of a single column in a request for structs, of several the one in the lowest row; `None` if no single column is at
+/// fault.
 fn of_column(array: &DeviceArray, requested: &FieldRef) -> Option<Error> {
     let DataType::Struct(fields) = requested.data_type() else { return None };
     let columns = (0..array.columns().len()).map(|index| array.column(index)).zip(fields);
     // The nulls have been looked at, and a column by itself has those of its struct, which its field need not allow.
     let nullable = |field: &FieldRef| Arc::new(field.as_ref().clone().with_nullable(true));
-    columns.into_iter().find_map(|(column, field)| request_field(&column.ok()?, &nullable(field)).err())
+    let errors = columns.filter_map(|(column, field)| request_field(&column.ok()?, &nullable(field)).err());
+    Error::lowest(errors)
 }
 
 /// Refuses a request that no data of this field could meet: other names, or types without a cast.

@@ -275,7 +275,7 @@ fn in_requested_types(
             readiness: column.readiness().cloned(),
         })
     };
-    let columns = (0..columns).map(column).collect::<Result<Vec<_>>>()?;
+    let columns = Error::lowest_or_all((0..columns).map(column))?;
     batch(own.len(), columns, None, &options.metadata, matrix.readiness())
 }
 

@@ -1,0 +1,67 @@
+"""Which row and column an error of a request names: the lowest row, and of that the first column."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import arrow_dlpack as ad
+import numpy as np
+import pyarrow as pa
+import pytest
+
+WIDE = 1 << 40
+
+
+def requested(data: Any, fields: list[pa.Field]) -> ad.ConversionError:
+    schema = pa.schema(fields) if isinstance(data, pa.RecordBatch) else pa.struct(fields)
+    with pytest.raises(ad.ConversionError) as caught:
+        ad.from_arrow(data).__arrow_c_array__(schema.__arrow_c_schema__())
+    return caught.value
+
+
+@pytest.mark.parametrize("is_batch", [True, False])
+def test_of_several_values_the_one_in_the_lowest_row_is_named(is_batch: bool) -> None:
+    batch = pa.record_batch({"a": [1, 1, WIDE], "b": [1, WIDE, 1], "c": [1, WIDE, 1]})
+    error = requested(batch if is_batch else batch.to_struct_array(), [pa.field(name, pa.int32()) for name in "abc"])
+    assert (error.column, error.row) == ("b", 1)
+
+
+@pytest.mark.parametrize("is_batch", [True, False])
+def test_of_several_nulls_the_one_in_the_lowest_row_is_named(is_batch: bool) -> None:
+    batch = pa.record_batch({"a": pa.array([1, 1, None]), "b": pa.array([1, None, 1]), "c": pa.array([1, None, 1])})
+    fields = [pa.field(name, pa.int64(), nullable=False) for name in "abc"]
+    error = requested(batch if is_batch else batch.to_struct_array(), fields)
+    assert (error.column, error.row) == ("b", 1)
+
+
+def test_a_null_item_below_a_null_row_is_lower() -> None:
+    lists = pa.array([[1], [None], None], pa.list_(pa.int64()))
+    item = pa.field("item", pa.int64(), nullable=False)
+    error = requested(pa.record_batch({"a": lists}), [pa.field("a", pa.list_(item), nullable=False)])
+    assert (error.column, error.row) == ("item", 1)
+
+
+def test_of_the_columns_of_a_matrix_the_lowest_row_is_named() -> None:
+    matrix = np.array([[1, 1], [1, WIDE], [WIDE, 1]])
+    with pytest.raises(ad.ConversionError) as caught:
+        ad.to_arrow(matrix, names=["a", "b"], type=pa.int32())
+    assert (caught.value.column, caught.value.row) == ("b", 1)
+
+
+def test_rows_that_lie_over_each_other_show_their_items_once() -> None:
+    # Each row shows most items: what is looked at may not be their sum, which is 10^10.
+    rows = 100_000
+    items = pa.array(np.arange(rows, dtype=np.int32), mask=np.arange(rows) == rows - 1)
+    starts = np.arange(rows, dtype=np.int32) % 3
+    wanted = pa.list_view(pa.field("item", pa.int32(), nullable=False))
+
+    def passed(end: int) -> Any:
+        sizes = pa.array(np.full(rows, end, np.int32) - starts)
+        return ad.from_arrow(pa.ListViewArray.from_arrays(pa.array(starts), sizes, items)).__arrow_c_array__(
+            wanted.__arrow_c_schema__()
+        )
+
+    passed(rows - 1)
+    with pytest.raises(ad.NullError) as caught:
+        passed(rows)
+    assert caught.value.row == 0
