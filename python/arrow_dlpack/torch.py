@@ -6,8 +6,10 @@ import contextlib
 import copy
 import importlib
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from ._epochs import Epochs, Turn, epoch_number, is_spawning
@@ -112,8 +114,12 @@ class LoaderDataset(IterableDataset[_BatchT_co]):  # type: ignore[misc, unused-i
         if "worker" in options:
             raise TypeError("worker= is told by the DataLoader; pass num_workers= to that")
         xp = options.get("xp", "torch")
-        # Modules do not pickle, and worker processes may be given the data set as a pickle.
-        self._options: dict[str, Any] = {**options, "batch_size": batch_size, "xp": getattr(xp, "__name__", xp)}
+        if isinstance(xp, ModuleType) and sys.modules.get(xp.__name__) is xp:
+            # Modules do not pickle, and worker processes may be given the data set as a pickle.
+            xp = xp.__name__
+        # What the caller does to a dict later is no option.
+        own = {name: dict(option) if isinstance(option, Mapping) else option for name, option in options.items()}
+        self._options: dict[str, Any] = {**own, "batch_size": batch_size, "xp": xp}
         self._source = source
         self._ranks = None if rank is None or world_size is None else (rank, world_size)
         # Those of the process that this was pickled in, for one without a process group, such as a worker.

@@ -1,7 +1,7 @@
 //! What an iteration has read, for whoever takes its state while its threads read on.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use super::shards::ShardLane;
 use crate::error::Error;
@@ -16,8 +16,18 @@ pub(crate) struct Digest {
 }
 
 /// The digests of an iteration. Clones share them.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ReadLog(Arc<Mutex<RowsRead>>);
+#[derive(Clone, Debug)]
+pub(crate) struct ReadLog {
+    rows: Arc<Mutex<RowsRead>>,
+    /// The process whose threads read: a fork leaves their lock as it was, and nobody to unlock it.
+    process: u32,
+}
+
+impl Default for ReadLog {
+    fn default() -> Self {
+        Self { rows: Arc::default(), process: std::process::id() }
+    }
+}
 
 /// The digests of one shard that is read for one lane.
 #[derive(Clone, Debug)]
@@ -44,11 +54,24 @@ struct RowsRead {
 impl ReadLog {
     /// Returns the log of an epoch of these lanes, before any of so many readers has read anything.
     pub(super) fn new(lanes: Vec<ShardLane>, readers: usize) -> Self {
-        Self(Arc::new(Mutex::new(RowsRead { lanes, reading: readers, ..RowsRead::default() })))
+        let rows = RowsRead { lanes, reading: readers, ..RowsRead::default() };
+        Self { rows: Arc::new(Mutex::new(rows)), ..Self::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, RowsRead> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was read; `None` in a forked process where a thread of the other one was noting something.
+    fn read(&self) -> Option<MutexGuard<'_, RowsRead>> {
+        if self.process == std::process::id() {
+            return Some(self.lock());
+        }
+        match self.rows.try_lock() {
+            Ok(read) => Some(read),
+            Err(TryLockError::Poisoned(read)) => Some(read.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// Returns the log of a shard that is read for a lane.
@@ -65,8 +88,8 @@ impl ReadLog {
     /// lane's rows that is.
     #[cfg_attr(not(feature = "python"), allow(dead_code, reason = "states are taken in Python alone"))]
     pub(crate) fn digests(&self, rows: impl Fn(usize) -> Option<usize>) -> BTreeMap<usize, Digest> {
-        let read = self.lock();
         let mut digests: BTreeMap<usize, Digest> = BTreeMap::new();
+        let Some(read) = self.read() else { return digests };
         for (number, lane) in read.lanes.iter().enumerate() {
             for (shard, end, _) in lane.first(rows(number).unwrap_or(0)) {
                 let sampled = read.rows.get(&(number, shard)).map_or(&[][..], Vec::as_slice);
@@ -89,7 +112,7 @@ impl ReadLog {
     /// Returns the hash of the dictionaries of codes; `None` before they were read, and without any.
     #[cfg_attr(not(feature = "python"), allow(dead_code, reason = "states are taken in Python alone"))]
     pub(crate) fn dictionaries(&self) -> Option<u64> {
-        self.lock().dictionaries
+        self.read()?.dictionaries
     }
 
     /// Notes that a reader has come to the end of the epoch, and how many rows that left out.
@@ -114,7 +137,7 @@ impl ReadLog {
 
     /// Returns how many rows the epoch left out; `None` before its end.
     pub(crate) fn left_out(&self) -> Option<usize> {
-        let read = self.lock();
+        let read = self.read()?;
         read.left_out.filter(|_| read.reading == 0)
     }
 }
@@ -135,5 +158,26 @@ impl ShardLog {
     /// Notes the digest after a sampled row.
     pub(super) fn add(&self, row: usize, digest: Digest) {
         self.log.lock().rows.entry((self.lane, self.shard)).or_default().push((row, digest.digest));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_forked_process_waits_for_no_thread_of_the_other() {
+        let own = ReadLog::new(Vec::new(), 0);
+        own.has_dictionaries(7);
+        own.end(3);
+        let forked = ReadLog { process: std::process::id().wrapping_add(1), ..own.clone() };
+        // What a fork finds while no thread notes anything.
+        assert_eq!((forked.dictionaries(), forked.left_out()), (Some(7), Some(3)));
+        let locked = own.lock();
+        assert_eq!(
+            (forked.digests(|_| Some(1)), forked.dictionaries(), forked.left_out()),
+            (BTreeMap::new(), None, None)
+        );
+        drop(locked);
     }
 }

@@ -1,5 +1,6 @@
 //! Attaches to the interpreter, and no more once it exits: memory that came through Python is not released then.
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::prelude::*;
@@ -46,6 +47,61 @@ pub(super) fn release_attached(release: &mut dyn FnMut()) {
         Python::try_attach(|py| with_exception_aside(py, release));
     }
 }
+
+/// A value of Python's that any thread may drop: [`release_attached`] does so.
+pub(super) struct ReleasedAttached<T>(Option<T>);
+
+impl<T> ReleasedAttached<T> {
+    pub(super) const fn new(value: T) -> Self {
+        Self(Some(value))
+    }
+
+    /// The value, which is there as long as this is.
+    pub(super) const fn get(&self) -> Option<&T> {
+        self.0.as_ref()
+    }
+}
+
+impl<T> Drop for ReleasedAttached<T> {
+    fn drop(&mut self) {
+        let mut value = self.0.take();
+        release_attached(&mut || drop(value.take()));
+        // The interpreter is going down: it keeps the value.
+        std::mem::forget(value);
+    }
+}
+
+/// What Python raised, as the cause of an error.
+pub(super) struct Raised {
+    error: ReleasedAttached<PyErr>,
+    text: String,
+}
+
+impl Raised {
+    pub(super) fn new(_: Python<'_>, error: PyErr) -> Self {
+        let text = error.to_string();
+        Self { error: ReleasedAttached::new(error), text }
+    }
+
+    /// What was raised, to be raised again.
+    pub(super) fn again(&self, py: Python<'_>) -> Option<PyErr> {
+        self.error.get().map(|error| error.clone_ref(py))
+    }
+}
+
+impl fmt::Debug for Raised {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Raised").field(&self.text).finish()
+    }
+}
+
+impl fmt::Display for Raised {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Raised {}
 
 /// As [`release_attached`], for what has an answer; `None` when the interpreter is going down.
 pub(super) fn attached<R>(work: impl FnOnce(Python<'_>) -> R) -> Option<R> {

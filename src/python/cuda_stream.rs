@@ -13,7 +13,7 @@ use pyo3::types::{PyBool, PyModule};
 use pyo3::wrap_pyfunction;
 
 use super::answers::{answer, text};
-use super::attach::release_attached;
+use super::attach::{Raised, release_attached};
 use super::capsule::call_if_present;
 use crate::alloc::Owner;
 use crate::callback;
@@ -219,10 +219,8 @@ fn run_handlers() -> crate::error::Result<()> {
         return Ok(());
     }
     let ran = Python::try_attach(|py| {
-        if is_main().is_none() {
-            know_whether_main(py)?;
-        }
-        py.check_signals()
+        let known = if is_main().is_none() { know_whether_main(py) } else { Ok(()) };
+        known.and_then(|()| py.check_signals()).map_err(|error| Raised::new(py, error))
     });
     match ran {
         Some(Err(raised)) => {

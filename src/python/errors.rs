@@ -12,6 +12,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyIterator, PyList, PyType};
 
 use super::answers::answer;
+use super::attach::Raised;
 use crate::callback;
 use crate::error::{Error, ErrorKind, Language};
 
@@ -127,8 +128,8 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
 fn raise(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     // An exception of a source is raised unchanged, with a note of its shard.
-    if let Some(raised) = error.source().and_then(|source| source.downcast_ref::<PyErr>()) {
-        let raised = raised.clone_ref(py);
+    let raised = error.source().and_then(|source| source.downcast_ref::<Raised>());
+    if let Some(raised) = raised.and_then(|raised| raised.again(py)) {
         return Ok(match error.shard() {
             Some(shard) => of_shard(py, raised, shard),
             None => raised,

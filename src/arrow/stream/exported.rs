@@ -154,13 +154,17 @@ pub(super) fn call(key: usize, work: impl FnOnce(&ExportedStream) -> Result<()>)
         Err(Error::new(ErrorKind::Producer, format!("the stream's iterator panicked: {message}")))
     };
     let Err(error) = callback::run(body, panicked) else { return 0 };
-    remember(key, &error);
-    // Consumers choose their exception type by the code, so the first producer's code is passed on.
-    error.code().unwrap_or(match error.kind() {
-        ErrorKind::Memory => ENOMEM,
-        ErrorKind::Producer | ErrorKind::Device | ErrorKind::Internal => EIO,
-        _ => EINVAL,
-    })
+    // In a callback, too: the causes of errors that are dropped here may be another language's.
+    let told = move || {
+        remember(key, &error);
+        // Consumers choose their exception type by the code, so the first producer's code is passed on.
+        error.code().unwrap_or(match error.kind() {
+            ErrorKind::Memory => ENOMEM,
+            ErrorKind::Producer | ErrorKind::Device | ErrorKind::Internal => EIO,
+            _ => EINVAL,
+        })
+    };
+    callback::run(told, |_| EIO)
 }
 
 thread_local! {
@@ -181,11 +185,11 @@ fn remember(key: usize, error: &Error) {
         return;
     };
     let message: Arc<CStr> = message.into();
-    if let Some(exported) = find(key)
-        && let Some(mut last_error) = briefly(&exported.last_error)
-    {
-        *last_error = Some((message.clone(), error.clone()));
-    }
+    let exported = find(key);
+    let last_error = exported.as_ref().and_then(|exported| briefly(&exported.last_error));
+    let before = last_error.and_then(|mut last_error| last_error.replace((message.clone(), error.clone())));
+    // Without the lock, as its cause may wait for an interpreter.
+    drop(before);
     // A thread that is ending has no messages any more.
     let _ = MESSAGES.try_with(|messages| insert_message(&mut messages.borrow_mut(), key, message));
 }

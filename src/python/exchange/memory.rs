@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyModule, PyString};
 
 use super::super::answers::{answer, error_about};
-use super::super::attach::attached;
+use super::super::attach::{Raised, ReleasedAttached, attached};
 use super::super::capsule::{call, call_method};
 use super::super::cuda_stream::NamedStream;
 use crate::cuda::{Allocated, Allocator, AllocatorError, MemorySource, SourceScope, Stream, allocate_from};
@@ -39,7 +39,9 @@ pub(in crate::python) fn source(allocator: Option<&Bound<'_, PyAny>>) -> PyResul
         )));
     }
     let resource = Resource { object: allocator.clone().unbind(), stream_type: stream_type(allocator)? };
-    Ok(Some(MemorySource::Allocator(Arc::new(PythonAllocator(AllocatorKind::Resource(resource))))))
+    Ok(Some(MemorySource::Allocator(Arc::new(PythonAllocator(ReleasedAttached::new(AllocatorKind::Resource(
+        resource,
+    )))))))
 }
 
 /// Has results of this thread come from `allocator`, else from the library of `xp`, if that has an allocator; until what is
@@ -74,7 +76,7 @@ fn of_namespace(xp: &Bound<'_, PyAny>) -> PyResult<Option<MemorySource>> {
         "cupy" => AllocatorKind::CuPy(cuda("cupy")?, Mutex::default()),
         _ => return Ok(None),
     };
-    Ok(Some(MemorySource::Allocator(Arc::new(PythonAllocator(kind)))))
+    Ok(Some(MemorySource::Allocator(Arc::new(PythonAllocator(ReleasedAttached::new(kind))))))
 }
 
 /// The type of streams that a resource of RMM takes: no other.
@@ -89,7 +91,7 @@ fn stream_type(object: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
 }
 
 /// An allocator of Python's.
-struct PythonAllocator(AllocatorKind);
+struct PythonAllocator(ReleasedAttached<AllocatorKind>);
 
 enum AllocatorKind {
     Resource(Resource),
@@ -107,10 +109,11 @@ struct Resource {
 
 impl fmt::Debug for PythonAllocator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.0 {
-            AllocatorKind::Resource(_) => "PythonAllocator(resource)",
-            AllocatorKind::Torch(_) => "PythonAllocator(torch)",
-            AllocatorKind::CuPy(..) => "PythonAllocator(cupy)",
+        f.write_str(match self.0.get() {
+            Some(AllocatorKind::Resource(_)) => "PythonAllocator(resource)",
+            Some(AllocatorKind::Torch(_)) => "PythonAllocator(torch)",
+            Some(AllocatorKind::CuPy(..)) => "PythonAllocator(cupy)",
+            None => "PythonAllocator",
         })
     }
 }
@@ -120,10 +123,11 @@ impl fmt::Debug for PythonAllocator {
 unsafe impl Allocator for PythonAllocator {
     fn allocate(&self, device: i32, bytes: usize, stream: Stream) -> Result<Allocated, AllocatorError> {
         let allocated = attached(|py| {
-            let allocated = match &self.0 {
-                AllocatorKind::Resource(resource) => resource.allocate(py, bytes, stream),
-                AllocatorKind::Torch(cuda) => torch_allocate(cuda.bind(py), device, bytes),
-                AllocatorKind::CuPy(cuda, pointers) => cupy_allocate(cuda.bind(py), pointers, bytes),
+            let allocated = match self.0.get() {
+                Some(AllocatorKind::Resource(resource)) => resource.allocate(py, bytes, stream),
+                Some(AllocatorKind::Torch(cuda)) => torch_allocate(cuda.bind(py), device, bytes),
+                Some(AllocatorKind::CuPy(cuda, pointers)) => cupy_allocate(cuda.bind(py), pointers, bytes),
+                None => Ok(None),
             };
             allocated.map_err(|error| failed(py, error))
         });
@@ -135,17 +139,18 @@ unsafe impl Allocator for PythonAllocator {
     fn deallocate(&self, _device: i32, address: usize, bytes: usize) {
         // Once the interpreter is going down the memory is left to the end of the process.
         attached(|py| {
-            let given_back = match &self.0 {
-                AllocatorKind::Resource(resource) => resource.deallocate(py, address, bytes),
-                AllocatorKind::Torch(cuda) => {
+            let given_back = match self.0.get() {
+                Some(AllocatorKind::Resource(resource)) => resource.deallocate(py, address, bytes),
+                Some(AllocatorKind::Torch(cuda)) => {
                     call_method(cuda.bind(py), intern!(py, "caching_allocator_delete"), (address,)).map(drop)
                 }
-                AllocatorKind::CuPy(_, pointers) => {
+                Some(AllocatorKind::CuPy(_, pointers)) => {
                     let pointer = pointers.lock().unwrap_or_else(PoisonError::into_inner).remove(&address);
                     // What is raised at its end is shown by Python.
                     drop(pointer);
                     Ok(())
                 }
+                None => Ok(()),
             };
             if let Err(error) = given_back {
                 error.write_unraisable(py, None);
@@ -212,7 +217,7 @@ fn of_runtime(handle: usize) -> PyResult<Stream> {
 
 fn failed(py: Python<'_>, error: PyErr) -> AllocatorError {
     if !error.is_instance_of::<PyException>(py) {
-        return AllocatorError::Interrupted(Arc::new(error));
+        return AllocatorError::Interrupted(Arc::new(Raised::new(py, error)));
     }
     // PyTorch's is no MemoryError.
     let name = error.get_type(py).name().map_or_else(|_| String::new(), |name| name.to_string());

@@ -109,8 +109,8 @@ fn is_read_again_at(object: &Bound<'_, PyAny>, depth: usize) -> PyResult<bool> {
         }
         return Ok(true);
     }
-    let has_length = has_length(object)?;
-    if has_length || object.hasattr("__arrow_c_array__")? || object.hasattr("__arrow_c_device_array__")? {
+    let offers = |name| Ok::<_, PyErr>(object.getattr_opt(name)?.is_some_and(|method| method.is_callable()));
+    if has_length(object)? || offers("__arrow_c_array__")? || offers("__arrow_c_device_array__")? {
         return Ok(true);
     }
     if has_dunder(object)? {

@@ -17,7 +17,7 @@ use crate::arrow::{DeviceArray, DeviceArrayStream, difference};
 use crate::convert::request_field;
 use crate::error::{Error, ErrorKind, Result};
 use crate::python::answers::answer;
-use crate::python::attach::attached;
+use crate::python::attach::{Raised, attached};
 use crate::python::capsule::{call, call_method};
 use crate::python::errors::item_taken;
 use crate::python::package::package;
@@ -48,7 +48,9 @@ struct Items {
     /// Let go once it has no more items, or raised.
     iterator: HeldObject,
     /// `next` of Python.
-    next: Py<PyAny>,
+    next: HeldObject,
+    /// Whether the iterator raised when it was last asked.
+    has_raised: bool,
     field: FieldRef,
     /// The type of all columns of the first item.
     whole: FieldRef,
@@ -97,7 +99,8 @@ pub(super) fn find(
     let held = opened.held.iter().chain([&iterator]).cloned().collect();
     let items = Items {
         iterator,
-        next: next.unbind(),
+        next: HeldObject::new(next.unbind()),
+        has_raised: false,
         field: field.clone(),
         whole: opened.whole().clone(),
         projection: if opened.whole.is_some() { projection.shared() } else { Projection::All },
@@ -148,12 +151,23 @@ pub(super) fn without_index(item: Bound<'_, PyAny>) -> PyResult<Bound<'_, PyAny>
 impl Items {
     /// Takes the next item; whether there was one.
     fn advance(&mut self, py: Python<'_>) -> PyResult<bool> {
-        let Some(iterator) = self.iterator.get(py) else { return Ok(false) };
-        let item = take(self.next.bind(py), &iterator);
-        let Ok(Some(item)) = item else {
-            drop(self.iterator.take());
-            return item.map(|_| false);
+        let callable = self.next.get(py).zip(self.iterator.get(py));
+        let item = match callable.map(|(next, iterator)| take(&next, &iterator)) {
+            Some(Ok(Some(item))) => item,
+            Some(Err(error)) => {
+                self.has_raised = true;
+                // Another iterator than a generator may go on after a signal.
+                if error.is_instance_of::<PyException>(py) {
+                    drop(self.iterator.take());
+                }
+                return Err(error);
+            }
+            Some(Ok(None)) | None => {
+                drop(self.iterator.take());
+                return if self.has_raised { Err(ended_early().into()) } else { Ok(false) };
+            }
         };
+        self.has_raised = false;
         self.taken = self.taken.saturating_add(1);
         let Found::Stream(opened) = (self.part)(&without_index(item.clone())?, self.depth, &self.projection)? else {
             let (number, name) = (self.taken, name_of(&item));
@@ -224,9 +238,10 @@ impl Drop for Items {
             {
                 error.write_unraisable(py, Some(iterator.bind(py)));
             }
+            drop(self.next.take());
         });
         // The interpreter is going down: whoever still has a reference keeps it.
-        std::mem::forget(self.iterator.take());
+        std::mem::forget((self.iterator.take(), self.next.take()));
     }
 }
 
@@ -239,8 +254,14 @@ fn close(iterator: &Bound<'_, PyAny>) -> PyResult<()> {
     Ok(())
 }
 
+/// The error of an iterator that has no more items after it raised, as a generator has none.
+fn ended_early() -> Error {
+    let reason = "the iterator raised an exception before, and ended with that: items may be missing";
+    Error::new(ErrorKind::Producer, reason).remedy_is("read a new one from the start")
+}
+
 /// What an iterator raised, to be raised again where the stream is read.
 pub(in crate::python) fn raised(py: Python<'_>, error: PyErr) -> Error {
     let kind = if error.is_instance_of::<PyException>(py) { ErrorKind::Producer } else { ErrorKind::Interrupted };
-    Error::new(kind, error.to_string()).caused_by(Arc::new(error))
+    Error::new(kind, error.to_string()).caused_by(Arc::new(Raised::new(py, error)))
 }

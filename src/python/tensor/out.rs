@@ -12,6 +12,7 @@ use crate::ffi::dlpack::DLDeviceType;
 use crate::plan::not_allowed;
 use crate::python::answers::answer;
 use crate::python::exchange::work_stream;
+use crate::python::masked::refuse_masked;
 use crate::python::tensor_input::dlpack_as_it_is;
 use crate::spec::{CopyMode, Dims};
 use crate::stream_order::{self, Wait};
@@ -26,6 +27,7 @@ pub(in crate::python) fn with_output<R>(
     object: &Bound<'_, PyAny>,
     work: impl FnOnce(&mut Output<'_>) -> PyResult<R>,
 ) -> PyResult<R> {
+    refuse_masked(object)?;
     // NumPy answers the buffer protocol in a fraction of the time that a capsule takes it.
     if is_tensor(object)?
         && let Some(buffer) = answer(object.py(), PyUntypedBuffer::get(object))?

@@ -14,7 +14,7 @@ use super::layout::{
 };
 use crate::callback;
 use crate::cuda::{Allocated, Allocator, AllocatorError, MemorySource, Stream, set_source};
-use crate::python::attach::attached;
+use crate::python::attach::{Raised, attached};
 
 type SharedAllocator = Arc<dyn Allocator>;
 
@@ -81,11 +81,11 @@ unsafe extern "C" fn allocate(
         Err(AllocatorError::OutOfMemory(why)) => refused(OUT_OF_MEMORY, &why, null_mut()),
         Err(AllocatorError::Failed(why)) => refused(FAILED, &why, null_mut()),
         Err(AllocatorError::Interrupted(cause)) => {
-            let raised = cause.downcast_ref::<PyErr>();
+            let raised = cause.downcast_ref::<Raised>();
             let exception = raised.and_then(|raised| {
-                callback::run(|| attached(|py| raised.clone_ref(py).into_value(py).into_ptr()), |_| None)
+                callback::run(|| attached(|py| raised.again(py).map(|error| error.into_value(py).into_ptr())), |_| None)
             });
-            refused(INTERRUPTED, &cause.to_string(), exception.unwrap_or(null_mut()))
+            refused(INTERRUPTED, &cause.to_string(), exception.flatten().unwrap_or(null_mut()))
         }
     }
 }
@@ -155,7 +155,7 @@ impl Drop for PackageAllocator {
 #[derive(Default)]
 struct AllocatorReason {
     why: String,
-    exception: Option<PyErr>,
+    exception: Option<Raised>,
 }
 
 /// # Safety
@@ -170,7 +170,7 @@ unsafe extern "C" fn tell(told: *mut c_void, why: Text, exception: *mut c_void) 
             told.exception = attached(|py| {
                 // SAFETY: attached; a new reference (a clause of `# Safety`).
                 let exception = unsafe { Bound::from_owned_ptr(py, exception.cast()) };
-                PyErr::from_value(exception)
+                Raised::new(py, PyErr::from_value(exception))
             });
         }
     };
