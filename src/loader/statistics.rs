@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use arrow_array::Array as _;
 use arrow_schema::{DataType, FieldRef};
 
 use super::source_rows::on_host;
@@ -13,7 +14,9 @@ use crate::categories::leaf_of;
 use crate::convert::{LOOK_UP, look_for_signals};
 use crate::dtype::{DType, Kind};
 use crate::error::{Error, Remedy, Result};
-use crate::spec::{Conversion, DictionaryMode, NullPolicy, Options, PathColumns, Scalar, Spec, all_or_errors, select};
+use crate::spec::{
+    Conversion, DictionaryMode, Element, NullPolicy, Options, PathColumns, Scalar, Spec, all_or_errors, select,
+};
 
 /// Rows that are converted together, so that memory does not grow with the arrays of a source.
 const ROWS: usize = if cfg!(miri) { 1 << 6 } else { 1 << 16 };
@@ -259,6 +262,8 @@ fn dtype_of(column: &FieldRef) -> Result<DType> {
     } else {
         let spec = Spec::new(column, &Options::default().dictionary(DictionaryMode::Values)).map_err(|_| refused())?;
         match spec.dtype().kind() {
+            // Bytes of a value that is no number.
+            _ if matches!(spec.element(), Element::Bytes(_)) => return Err(refused()),
             Kind::Float => DType::Float64,
             _ if spec.dtype() == DType::UInt64 => DType::UInt64,
             Kind::Int | Kind::UInt | Kind::Bool => DType::Int64,
@@ -279,13 +284,23 @@ impl ColumnStatistics {
     fn add(&mut self, array: &DeviceArray, rows: &Range<usize>) -> Result<()> {
         let array = array.clipped(rows);
         let kept = Conversion::default().nulls(NullPolicy::Keep);
-        let valid = kept.validity(&array)?;
-        let valid = valid.as_bytes()?.iter().map(|valid| *valid != 0);
+        let bytes_of_value = match Spec::of_validity(array.field(), &Options::default())?.element() {
+            Element::Bytes(0) => {
+                // Nothing of a value stands for it, but its row.
+                let rows = array.to_arrow()?;
+                (0..rows.len()).for_each(|row| self.seen.tell(rows.is_valid(row)));
+                return Ok(());
+            }
+            Element::Bytes(bytes) => bytes,
+            _ => 1,
+        };
+        let valid = kept.validity(&array)?.contiguous()?;
+        let valid = valid.as_bytes()?.iter().step_by(bytes_of_value).map(|valid| *valid != 0);
         let Some(dtype) = self.dtype else {
             valid.for_each(|valid| self.seen.tell(valid));
             return Ok(());
         };
-        let values = kept.dtype(dtype).to_tensor(&array)?;
+        let values = kept.dtype(dtype).to_tensor(&array)?.contiguous()?;
         match dtype {
             DType::Float64 => self.seen.add_all(valid.zip(values.as_slice::<f64>()?), |value| {
                 // A negative zero is the same value.
