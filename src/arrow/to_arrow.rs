@@ -54,8 +54,11 @@ impl DeviceArray {
             // contents show is validated next, before anyone reads by it.
             let data = unsafe { arrow_array::ffi::from_ffi_and_data_type(array, self.field().data_type().clone()) };
             let data = data.map_err(broken)?;
+            data.validate().map_err(broken)?;
+            // Of a slice only its own slots are looked at.
+            let data = push_down(data);
             validate(&data).map_err(broken)?;
-            Ok(make_array(push_down(data)))
+            Ok(make_array(data))
         })
         .map_err(|error| error.in_column(self.field().name()))
     }

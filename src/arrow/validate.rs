@@ -144,7 +144,7 @@ pub(crate) fn validate(data: &ArrayData) -> std::result::Result<(), ArrowError> 
         }
         _ => data.validate_nulls()?,
     }
-    if !has_ordered_offsets(data) {
+    if !has_ordered_offsets(data) && !is_text(data) {
         data.validate_values()?;
     }
     data.child_data().iter().enumerate().try_for_each(|(index, child)| {
@@ -157,20 +157,40 @@ pub(crate) fn validate(data: &ArrayData) -> std::result::Result<(), ArrowError> 
 /// Returns whether the type's only contents to check are offsets, and none is less than the one before it. The first and the last
 /// one are valid, as [`ArrayData::validate`] has checked, so all are.
 fn has_ordered_offsets(data: &ArrayData) -> bool {
-    fn are_ordered<T: ArrowNativeType>(data: &ArrayData) -> bool {
-        let end = data.offset().saturating_add(data.len()).saturating_add(1);
-        let offsets = data.buffers().first().and_then(|buffer| buffer.typed_data::<T>().get(data.offset()..end));
-        // Does not stop at a decrease, so that the compiler vectorises the loop.
-        let is_ordered = |offsets: &[T]| {
-            offsets.iter().zip(offsets.iter().skip(1)).fold(true, |ordered, (start, end)| ordered & (start <= end))
-        };
-        offsets.is_some_and(is_ordered)
-    }
     match data.data_type() {
-        DataType::Binary | DataType::List(_) | DataType::Map(_, _) => are_ordered::<i32>(data),
-        DataType::LargeBinary | DataType::LargeList(_) => are_ordered::<i64>(data),
+        DataType::Binary | DataType::List(_) | DataType::Map(_, _) => offsets::<i32>(data).is_some_and(are_ordered),
+        DataType::LargeBinary | DataType::LargeList(_) => offsets::<i64>(data).is_some_and(are_ordered),
         _ => false,
     }
+}
+
+/// Returns whether the values are strings, and each of them is UTF-8. Looks at the text from the first to the last offset; arrow-rs looks
+/// at what lies before it, too, for each of many slices of one text.
+fn is_text(data: &ArrayData) -> bool {
+    fn is_text_of<T: ArrowNativeType>(data: &ArrayData) -> Option<bool> {
+        let (offsets, bytes) = (offsets::<T>(data)?, data.buffers().get(1)?.as_slice());
+        let (first, last) = (offsets.first()?.to_usize()?, offsets.last()?.to_usize()?);
+        let text = std::str::from_utf8(bytes.get(first..last)?).ok()?;
+        let starts_there = |offset: &T| text.is_char_boundary(offset.as_usize().wrapping_sub(first));
+        Some(are_ordered(offsets) && offsets.iter().all(starts_there))
+    }
+    let found = match data.data_type() {
+        DataType::Utf8 => is_text_of::<i32>(data),
+        DataType::LargeUtf8 => is_text_of::<i64>(data),
+        _ => None,
+    };
+    found == Some(true)
+}
+
+/// Returns the offsets of an array's slots, and the end of the last one.
+fn offsets<T: ArrowNativeType>(data: &ArrayData) -> Option<&[T]> {
+    let end = data.offset().saturating_add(data.len()).saturating_add(1);
+    data.buffers().first()?.typed_data::<T>().get(data.offset()..end)
+}
+
+fn are_ordered<T: ArrowNativeType>(offsets: &[T]) -> bool {
+    // Does not stop at a decrease, so that the compiler vectorises the loop.
+    offsets.iter().zip(offsets.iter().skip(1)).fold(true, |ordered, (start, end)| ordered & (start <= end))
 }
 
 fn refused(data: &ArrayData, reason: &str) -> ArrowError {
@@ -301,6 +321,38 @@ mod tests {
                         assert_eq!(validate(&data(&of, &offsets, slots)).is_ok(), expected, "{of} {offsets:?}");
                     }
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn strings_are_utf_8_in_the_slots_of_the_array() {
+        let text = |of: &DataType, offsets: &[i64], slots: Range<usize>| {
+            let small: Vec<i32> = offsets.iter().map(|offset| i32::try_from(*offset).unwrap()).collect();
+            let is_large = *of == DataType::LargeUtf8;
+            let offsets = if is_large { Buffer::from_vec(offsets.to_vec()) } else { Buffer::from_vec(small) };
+            let data = ArrayData::builder(of.clone()).offset(slots.start).len(slots.len()).add_buffer(offsets);
+            // A letter of two bytes at 1, and no text at 4.
+            let data = data.add_buffer(Buffer::from_vec(b"a\xc3\xa9z\xffb".to_vec()));
+            // SAFETY: buffers have room for the offsets; nothing reads by them but `validate`.
+            validate(&unsafe { data.build_unchecked() })
+        };
+        for of in [DataType::Utf8, DataType::LargeUtf8] {
+            for (offsets, slots, is_valid) in [
+                (&[0, 1, 3, 4][..], 0..3, true),
+                (&[0, 1, 1, 4], 0..3, true),
+                (&[0, 2, 3, 4], 0..3, false),
+                // No slot has the half of a letter, or what is no text.
+                (&[0, 2, 3, 4], 2..3, true),
+                (&[0, 2, 3, 4], 1..3, false),
+                (&[0, 1, 3, 4, 5, 6], 0..3, true),
+                (&[0, 1, 3, 4, 5, 6], 4..5, true),
+                (&[0, 1, 3, 4, 5, 6], 0..5, false),
+                (&[3, 1, 3], 0..2, false),
+                (&[-1, 1, 3], 0..2, false),
+                (&[0, 1, 7], 0..2, false),
+            ] {
+                assert_eq!(text(&of, offsets, slots.clone()).is_ok(), is_valid, "{of} {offsets:?} {slots:?}");
             }
         }
     }

@@ -1,4 +1,4 @@
-"""Statistics of columns whose elements are no plain numbers: fixed-size binary, and tensors whose dimensions are permuted."""
+"""Statistics of columns whose elements are no plain numbers: fixed-size binary, and permuted tensors."""
 
 from __future__ import annotations
 
