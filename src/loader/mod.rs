@@ -115,6 +115,8 @@ impl Mode {
 pub(crate) struct KnownState {
     /// Rows of a full batch of the loader that it was taken from.
     pub(crate) batch_size: usize,
+    /// How many of its last batches other workers make; `None` for a place that has no state, which batches as those to come have led to.
+    pub(crate) of_others: Option<usize>,
     /// The rows of a source of one shard that does not tell them, if they are known.
     pub(crate) rows: Option<usize>,
     /// The rows that a source of one shard had when the state was taken, if they are known.
@@ -130,7 +132,8 @@ pub(crate) struct KnownState {
 impl KnownState {
     /// Nothing.
     fn nothing() -> Self {
-        Self { batch_size: usize::MAX, rows: None, had: None, digests: BTreeMap::new(), dictionaries: None, all: false }
+        let digests = BTreeMap::new();
+        Self { batch_size: usize::MAX, of_others: None, rows: None, had: None, digests, dictionaries: None, all: false }
     }
 }
 
@@ -228,7 +231,9 @@ impl Batches {
         // The end of a single lane is found when it is read: the number of rows may not be known.
         let rounds = (lanes.len() != 1).then(|| {
             let rows = lanes.iter().map(|lane| lane.rows().unwrap_or_default()).collect::<Vec<_>>();
-            place.rounds_left(&rows, known.batch_size, &load.sharding)
+            let own = (load.sharding.batch_size(), load.sharding.of_others());
+            let last = known.of_others.map_or(own, |of_others| (known.batch_size, of_others));
+            place.rounds_left(&rows, last, &load.sharding)
         });
         let period = load.sharding.period(lanes.len());
         let readers = if load.prefetch == 0 { 1 } else { load.readers.clamp(1, period) };

@@ -132,9 +132,15 @@ impl Place {
         (sharding.own_of(batches), left.iter().enumerate().map(over).fold(0, usize::saturating_add))
     }
 
-    /// As [`rounds`](Self::rounds), where the last round was of batches of `batch_size` rows.
-    pub(super) fn rounds_left(&self, rows: &[usize], batch_size: usize, sharding: &Sharding) -> (usize, usize) {
-        match self.end_before(rows, batch_size, sharding) {
+    /// As [`rounds`](Self::rounds), where the last round was of batches of `batch_size` rows, the last `of_others` of which other workers
+    /// make, so that nobody knows whether they were there.
+    pub(super) fn rounds_left(
+        &self,
+        rows: &[usize],
+        (batch_size, of_others): (usize, usize),
+        sharding: &Sharding,
+    ) -> (usize, usize) {
+        match self.end_before(rows, (batch_size, of_others), sharding) {
             Some(end) => (0, end.left(rows)),
             None => self.rounds(rows, sharding),
         }
@@ -142,14 +148,16 @@ impl Place {
 
     /// Returns the end of the epoch, if this place is after it: a worker that made its rank's last batch counts a whole round, and so
     /// batches that the other workers have no more. `batch_size`: the rows that each of them was counted with.
-    fn end_before(&self, rows: &[usize], batch_size: usize, sharding: &Sharding) -> Option<Self> {
+    fn end_before(&self, rows: &[usize], (batch_size, of_others): (usize, usize), sharding: &Sharding) -> Option<Self> {
         let lanes = self.taken.len();
         // The batches of the round after those of the first worker, from the last one back.
-        let others = sharding.stride().saturating_sub(sharding.world_size()).min(lanes);
+        let others = of_others.min(lanes);
+        // A batch that is not full is none either, if such are dropped.
+        let beyond = if sharding.drop_last() { 1 } else { batch_size };
         let lane_of = |back: usize| (self.next_lane + lanes - back) % lanes;
         let is_none = |back: &usize| {
             let (rows, taken) = (rows.get(lane_of(*back)), self.taken.get(lane_of(*back)));
-            rows.zip(taken).is_some_and(|(rows, taken)| *taken >= rows.saturating_add(batch_size))
+            rows.zip(taken).is_some_and(|(rows, taken)| *taken >= rows.saturating_add(beyond))
         };
         let none = (1..=others).rev().find(is_none)?;
         // An incomplete round of ranks is dropped.
@@ -258,15 +266,16 @@ mod tests {
             lanes in proptest::collection::vec((0_usize..30, 0_usize..9), 18),
             next in 0_usize..18,
             size in 1_usize..9,
+            drop_last in any::<bool>(),
         ) {
             let lanes = lanes.into_iter().take(workers * world * per_worker);
             let (rows, taken): (Vec<usize>, Vec<usize>) = lanes.unzip();
             let place = Place::after(0, taken.clone(), next % taken.len()).unwrap();
             for worker in 0..workers {
-                let sharding = Sharding::new(size, false, 0, world).unwrap().for_worker(worker, workers).unwrap();
+                let sharding = Sharding::new(size, drop_last, 0, world).unwrap().for_worker(worker, workers).unwrap();
                 let (rounds, left_out) = place.rounds(&rows, &sharding);
                 for made in 1..=rounds {
-                    let left = place.after_rounds(made, &sharding).rounds_left(&rows, size, &sharding);
+                    let left = place.after_rounds(made, &sharding).rounds_left(&rows, (size, sharding.of_others()), &sharding);
                     prop_assert_eq!(left, (rounds - made, left_out));
                 }
             }
@@ -278,7 +287,12 @@ mod tests {
         // A batch of 4 of lane 0, which had 3 rows, and one of 1 of lane 1.
         let place = Place::after(0, vec![4, 1, 0], 2).unwrap();
         let sharding = Sharding::new(1, false, 0, 1).unwrap();
-        assert_eq!(place.rounds_left(&[3, 3, 3], 1, &sharding), (1, 4));
+        assert_eq!(place.rounds_left(&[3, 3, 3], (1, sharding.of_others()), &sharding), (1, 4));
+        // Whoever goes on with workers knows that no worker counted it.
+        for workers in [2, 3] {
+            let first = sharding.for_worker(0, workers).unwrap();
+            assert_eq!(place.rounds_left(&[3, 3, 3], (1, 0), &first), (1, 4));
+        }
     }
 
     #[test]

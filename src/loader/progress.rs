@@ -31,6 +31,8 @@ struct Position {
     early: BTreeSet<usize>,
     /// Rows of the batches before that place.
     batch_size: usize,
+    /// How many of them, the last ones, other workers make.
+    of_others: usize,
     /// Whether an iteration is there, so that the next one is of another epoch.
     begun: bool,
     /// Counts iterations: only the latest one moves the position.
@@ -60,6 +62,8 @@ pub(crate) struct Start {
     pub(crate) place: Place,
     /// Rows of the batches that were handed out before.
     pub(crate) batch_size: usize,
+    /// How many of them, the last ones, other workers make.
+    pub(crate) of_others: usize,
     pub(crate) resumed: Option<Terms>,
     /// Of the rows before.
     pub(crate) hashes: Hashes,
@@ -80,6 +84,7 @@ impl Progress {
             rounds: 0,
             early: BTreeSet::new(),
             batch_size: sharding.batch_size(),
+            of_others: 0,
             begun: false,
             run: 0,
             source: SourceState::default(),
@@ -130,12 +135,13 @@ impl Progress {
             let place = position.place.next_epoch();
             let batch_size = self.sharding.batch_size();
             let hashes = position.read(|_| None).without_rows();
-            return Start { seed, place, batch_size, resumed: None, hashes };
+            return Start { seed, place, batch_size, of_others: 0, resumed: None, hashes };
         }
         Start {
             seed,
             place: position.place.clone(),
             batch_size: position.batch_size,
+            of_others: position.of_others,
             resumed: position.resumed.clone(),
             hashes: position.hashes.clone(),
         }
@@ -145,7 +151,8 @@ impl Progress {
     pub(crate) fn begin(&self, start: Start, source: SourceState, hashes: Hashes, log: ReadLog) -> u64 {
         let mut position = self.lock();
         position.run += 1;
-        (position.place, position.rounds, position.batch_size) = (start.place, 0, start.batch_size);
+        (position.place, position.rounds) = (start.place, 0);
+        (position.batch_size, position.of_others) = (start.batch_size, start.of_others);
         position.early.clear();
         (position.begun, position.source, position.resumed) = (true, source, None);
         (position.hashes, position.log) = (hashes, Some(log));
@@ -170,7 +177,7 @@ impl Progress {
             let left_out = position.log.as_ref().and_then(ReadLog::left_out);
             position.ended = Some(Ended { left_out, hashes });
             let place = position.place.next_epoch();
-            position.move_to(place, self.sharding.batch_size());
+            position.move_to(place, (self.sharding.batch_size(), 0));
         }
     }
 
@@ -179,7 +186,7 @@ impl Progress {
         let mut position = self.lock();
         if position.begun || position.place.epoch() != epoch {
             let place = position.place.start_of(epoch);
-            position.move_to(place, self.sharding.batch_size());
+            position.move_to(place, (self.sharding.batch_size(), 0));
             (position.run, position.resumed) = (position.run + 1, None);
         }
     }
@@ -193,10 +200,13 @@ impl Progress {
         terms.source.rows = terms.source.rows.or(known.rows);
         let (rounds, seed) = (position.rounds, position.seed);
         let place = position.place.after_rounds(rounds, &self.sharding);
-        let batch_size = if rounds > 0 { self.sharding.batch_size() } else { position.batch_size };
+        let (batch_size, of_others) = match rounds {
+            0 => (position.batch_size, position.of_others),
+            _ => (self.sharding.batch_size(), self.sharding.of_others()),
+        };
         let buffer = self.buffer.map_or(0, |buffer| position.place.buffer(buffer));
         let hashes = position.read(|lane| position.place.rows_read(lane, rounds, &self.sharding, buffer));
-        State { seed, place, batch_size, terms, hashes }
+        State { seed, place, batch_size, of_others, terms, hashes }
     }
 
     /// The state under these terms, with the hashes of the epoch that ended if no other one has begun.
@@ -228,7 +238,7 @@ impl Progress {
             return Err(Error::argument(reason).remedy_is("pass the lanes of the loader that the state was taken from"));
         }
         position.seed = state.seed;
-        position.move_to(state.place, state.batch_size);
+        position.move_to(state.place, (state.batch_size, state.of_others));
         position.hashes = state.hashes;
         (position.run, position.resumed, position.ended) = (position.run + 1, Some(state.terms), None);
         Ok(())
@@ -237,9 +247,10 @@ impl Progress {
 
 impl Position {
     /// The next iteration begins at this place.
-    fn move_to(&mut self, place: Place, batch_size: usize) {
+    fn move_to(&mut self, place: Place, (batch_size, of_others): (usize, usize)) {
         (self.hashes, self.log) = (self.read(|_| None).without_rows(), None);
-        (self.place, self.rounds, self.batch_size, self.begun) = (place, 0, batch_size, false);
+        (self.place, self.rounds, self.begun) = (place, 0, false);
+        (self.batch_size, self.of_others) = (batch_size, of_others);
         self.early.clear();
     }
 

@@ -110,6 +110,11 @@ impl Sharding {
         self.world_size.saturating_mul(self.workers)
     }
 
+    /// Returns how many batches of a round are made by the workers after the first one of each rank.
+    pub(super) fn of_others(&self) -> usize {
+        self.stride().saturating_sub(self.world_size)
+    }
+
     /// Returns how many of the first `batches` batches of all ranks are this worker's, without those of an incomplete round of
     /// ranks.
     pub(super) fn own_of(&self, batches: usize) -> usize {

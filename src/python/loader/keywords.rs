@@ -21,6 +21,9 @@ const FIRST_VERSION: u64 = 1;
 /// The key of the hash of dictionaries, which only states of codes have.
 const DICTIONARIES: &str = "dictionaries";
 
+/// The key of the number of the last batches that other workers make, which only states of workers have.
+const OF_OTHERS: &str = "of_others";
+
 /// Reads a number of at least `least`; `default` where none was passed.
 pub(super) fn number(name: &str, value: Option<&Bound<'_, PyAny>>, default: usize, least: usize) -> PyResult<usize> {
     value.map_or(Ok(default), |value| count(name, value, least))
@@ -172,6 +175,9 @@ pub(super) fn to_dict<'py>(py: Python<'py>, state: &State) -> PyResult<Bound<'py
     if let Some(dictionaries) = state.hashes.dictionaries {
         dict.set_item(DICTIONARIES, dictionaries)?;
     }
+    if state.of_others > 0 {
+        dict.set_item(OF_OTHERS, state.of_others)?;
+    }
     Ok(dict)
 }
 
@@ -207,14 +213,15 @@ pub(super) fn from_dict(dict: &Bound<'_, PyDict>) -> PyResult<State> {
         let taken =
             taken.ok_or_else(|| PyValueError::new_err("the state has more batches than rows can be counted"))?;
         let place = Place::after(epoch, vec![taken], 0)?;
-        return Ok(State { seed, place, batch_size, terms, hashes: Hashes::default() });
+        return Ok(State { seed, place, batch_size, of_others: 0, terms, hashes: Hashes::default() });
     }
     let place = Place::after(epoch, item(dict, "taken")?, item(dict, "next_lane")?)?;
     let digests: Vec<(usize, usize, u64)> = item(dict, "hashes")?;
     let digests = digests.into_iter().map(|(shard, samples, digest)| (shard, Digest { samples, digest })).collect();
     let dictionaries = if dict.contains(DICTIONARIES)? { item(dict, DICTIONARIES)? } else { None };
     let hashes = Hashes { conversion: item(dict, "conversion")?, digests, dictionaries };
-    Ok(State { seed, place, batch_size, terms, hashes })
+    let of_others = if dict.contains(OF_OTHERS)? { item(dict, OF_OTHERS)? } else { 0 };
+    Ok(State { seed, place, batch_size, of_others, terms, hashes })
 }
 
 fn item<'py, T>(dict: &Bound<'py, PyDict>, key: &str) -> PyResult<T>

@@ -148,6 +148,7 @@ impl Loader {
         }
         let known = KnownState {
             batch_size: next.batch_size,
+            of_others: Some(next.of_others),
             rows: terms.source.rows,
             had,
             digests: hashes.digests.clone(),
