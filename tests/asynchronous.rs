@@ -432,3 +432,24 @@ fn a_waker_that_panics_loses_no_batch_and_no_end() {
         stream.close();
     }
 }
+
+/// A task that owns the stream that it feeds.
+struct Owner(#[expect(dead_code, reason = "dropped with the task")] std::sync::Mutex<Option<DeviceArrayStream>>);
+
+impl Wake for Owner {
+    fn wake(self: Arc<Self>) {}
+}
+
+#[test]
+fn the_last_waker_of_a_task_may_own_the_stream() {
+    let (mut sender, stream) = channel_of(1);
+    let array = || DeviceArray::try_from(&numbers(0..2)).unwrap();
+    block_on(sender.send(array())).unwrap();
+    let mut full = Box::pin(sender.send(array()));
+    let waker = Waker::from(Arc::new(Owner(std::sync::Mutex::new(Some(stream)))));
+    assert!(full.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    drop(waker);
+    // Another task replaces the waker, whose task and stream end by that.
+    let _ = poll_once(full.as_mut());
+    assert!(block_on(full).is_err());
+}

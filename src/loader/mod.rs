@@ -296,6 +296,15 @@ impl Batches {
         }
     }
 
+    /// Refuses to make batches in a process that was forked from the source's.
+    fn require_process(&self) -> Result<()> {
+        if self.is_in_this_process() {
+            return Ok(());
+        }
+        Err(Error::argument("these batches are made in another process, which this one was forked from")
+            .remedy_is("start an iteration in this process"))
+    }
+
     /// Returns the next batch, and waits for it at most `patience`. Without prefetching it makes the batch, however
     /// long that takes.
     ///
@@ -303,10 +312,7 @@ impl Batches {
     /// The error of making the batch, after which [`Next::Cut`] follows. In a process that was forked from the source's
     /// process; on the thread of this loader; without prefetching, while another thread makes a batch.
     pub fn next_within(&self, patience: Duration) -> Result<Next> {
-        if !self.is_in_this_process() {
-            return Err(Error::argument("these batches are made in another process, which this one was forked from")
-                .remedy_is("start an iteration in this process"));
-        }
+        self.require_process()?;
         let next = match &self.mode {
             Mode::Inline(inline) => inline.next()?,
             Mode::Prefetch(ahead) => match ahead.take(patience)? {

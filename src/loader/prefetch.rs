@@ -257,6 +257,12 @@ impl<T> Prefetch<T> {
         self.process == std::process::id()
     }
 
+    /// Refuses to wait on the thread itself, for itself.
+    pub(super) fn require_another_thread(&self) -> Result<()> {
+        let reason = "the source asks the loader that reads it for a batch";
+        if self.id == current().id() { Err(Error::argument(reason)) } else { Ok(()) }
+    }
+
     /// Returns the next item, and waits for it at most `patience`. Only in the thread's own process.
     ///
     /// # Errors
@@ -269,9 +275,7 @@ impl<T> Prefetch<T> {
             return Ok(self.hand_over(state, item));
         }
         if !state.ended && !patience.is_zero() {
-            if self.id == current().id() {
-                return Err(Error::argument("the source asks the loader that reads it for a batch"));
-            }
+            self.require_another_thread()?;
             // `None` where no clock goes so far.
             let until = Instant::now().checked_add(patience);
             state.takers_wait += 1;
@@ -299,9 +303,13 @@ impl<T> Prefetch<T> {
     /// Returns the next item if it is ready. If not, the task is woken when that may have changed.
     #[cfg(feature = "async")]
     pub(super) fn poll(&self, context: &Context<'_>) -> Result<Taken<T>> {
+        // Without the lock: wakers run code of others.
+        let waker = context.waker().clone();
         let mut state = self.shared.lock();
         if state.ready.is_empty() && !state.ended {
-            state.waker = Some(context.waker().clone());
+            let before = state.waker.replace(waker);
+            drop(state);
+            drop(before);
             return Ok(Taken::NotYet);
         }
         drop(state);

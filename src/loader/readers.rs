@@ -3,7 +3,7 @@
 use std::fmt;
 #[cfg(feature = "python")]
 use std::sync::TryLockError;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 #[cfg(feature = "async")]
 use std::task::Context;
 use std::time::{Duration, Instant};
@@ -20,7 +20,54 @@ pub(super) struct Readers {
     turns: Turns,
     /// The round of the next batch; `None` at the end of the epoch.
     round: Mutex<Option<usize>>,
+    turn: BatchTurn,
     log: ReadLog,
+}
+
+/// One of several threads that wait for the next batch: the others wait no longer than they want to.
+#[derive(Default)]
+struct BatchTurn {
+    state: Mutex<BatchTurnState>,
+    left: Condvar,
+}
+
+#[derive(Default)]
+struct BatchTurnState {
+    is_taken: bool,
+    waiting: usize,
+}
+
+/// Gives the turn back.
+struct BatchTurnGuard<'a>(&'a BatchTurn);
+
+impl BatchTurn {
+    fn lock(&self) -> MutexGuard<'_, BatchTurnState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits at most `patience` for the turn; `None` if another thread still has it.
+    fn take(&self, patience: Duration) -> Option<BatchTurnGuard<'_>> {
+        let mut state = self.lock();
+        if state.is_taken {
+            state.waiting = state.waiting.saturating_add(1);
+            let waited = self.left.wait_timeout_while(state, patience, |state| state.is_taken);
+            (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            state.waiting = state.waiting.saturating_sub(1);
+        }
+        if std::mem::replace(&mut state.is_taken, true) { None } else { Some(BatchTurnGuard(self)) }
+    }
+}
+
+impl Drop for BatchTurnGuard<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.is_taken = false;
+        let waiting = state.waiting;
+        drop(state);
+        if waiting > 0 {
+            self.0.left.notify_one();
+        }
+    }
 }
 
 impl Readers {
@@ -40,7 +87,7 @@ impl Readers {
             Prefetch::start(ahead, stop.clone(), move || producer.next().transpose()).inspect_err(|_| stop.ask())
         };
         let threads = producers.into_iter().map(start).collect::<Result<_>>()?;
-        Ok(Self { threads, turns, round: Mutex::new(Some(0)), log })
+        Ok(Self { threads, turns, round: Mutex::new(Some(0)), turn: BatchTurn::default(), log })
     }
 
     fn round(&self) -> MutexGuard<'_, Option<usize>> {
@@ -61,6 +108,12 @@ impl Readers {
     /// On one of the threads, which would wait for itself.
     pub(super) fn take(&self, patience: Duration) -> Result<Taken<Batch>> {
         let begun = Instant::now();
+        let mut turn = self.turn.take(Duration::ZERO);
+        if turn.is_none() && !patience.is_zero() {
+            self.threads.iter().try_for_each(Prefetch::require_another_thread)?;
+            turn = self.turn.take(patience);
+        }
+        let Some(_turn) = turn else { return Ok(Taken::NotYet) };
         self.next(|thread| thread.take(patience.saturating_sub(begun.elapsed())))
     }
 
@@ -115,18 +168,26 @@ impl Readers {
         round.and_then(|round| self.thread(round).ok()).is_some_and(Prefetch::has_to_wait)
     }
 
-    /// Asks the threads to stop, and waits at most `patience` for each. Returns whether all have ended.
+    /// Asks the threads to stop, and waits at most `patience`. Returns whether all have ended.
     pub(super) fn stop(&self, patience: Duration) -> bool {
-        // Each thread is asked, also after one that has not ended.
-        let ended: Vec<bool> = self.threads.iter().map(|thread| thread.stop(patience)).collect();
-        ended.into_iter().all(|ended| ended)
+        // Each thread is asked before one is waited for.
+        self.threads.iter().for_each(|thread| {
+            thread.stop(Duration::ZERO);
+        });
+        self.each_within(patience, Prefetch::stop)
     }
 
-    /// As [`Readers::close`], and waits at most `patience` for each thread. Returns whether all have ended.
+    /// As [`Readers::close`], and waits at most `patience`. Returns whether all have ended.
     #[cfg(feature = "python")]
     pub(super) fn close_within(&self, patience: Duration) -> bool {
         self.stop(Duration::ZERO);
-        self.threads.iter().all(|thread| thread.close_within(patience))
+        self.each_within(patience, Prefetch::close_within)
+    }
+
+    /// Returns whether all threads end within `patience`.
+    fn each_within(&self, patience: Duration, ends: impl Fn(&Prefetch<Batch>, Duration) -> bool) -> bool {
+        let begun = Instant::now();
+        self.threads.iter().all(|thread| ends(thread, patience.saturating_sub(begun.elapsed())))
     }
 
     /// Stops the threads without waiting for them.
@@ -144,5 +205,26 @@ impl Readers {
 impl fmt::Debug for Readers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Readers").field("threads", &self.threads).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_has_no_patience_does_not_wait_for_another_ones_turn() {
+        let turn = BatchTurn::default();
+        let taken = turn.take(Duration::ZERO).unwrap();
+        assert!(turn.take(Duration::ZERO).is_none() && turn.take(Duration::from_millis(1)).is_none());
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| turn.take(Duration::MAX).is_some());
+            while turn.lock().waiting == 0 {
+                std::thread::yield_now();
+            }
+            drop(taken);
+            assert!(waiting.join().unwrap());
+        });
+        assert!(turn.take(Duration::ZERO).is_some());
     }
 }

@@ -16,8 +16,9 @@ impl Batches {
     /// ready or leaves its waker. Without prefetching, the thread makes one batch, and the next when that was taken.
     ///
     /// # Errors
-    /// If no thread can be started.
+    /// If no thread can be started, or in a process that was forked from the source's.
     pub fn into_stream(self) -> Result<BatchStream> {
+        self.require_process()?;
         let Self { mode, copy_notes, log } = self;
         let mode = match mode {
             Mode::Inline(inline) => match inline.into_producer() {

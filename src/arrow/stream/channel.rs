@@ -116,17 +116,32 @@ impl SharedChannel {
         if state.ready.len() < self.capacity {
             return Poll::Ready(Some(()));
         }
-        state.waker = Some(context.waker().clone());
+        drop(state);
+        // Without the lock: wakers run code of others, and the last one of a task may own the stream.
+        let waker = context.waker().clone();
+        state = self.lock();
+        if state.closed || state.ready.len() < self.capacity {
+            // That changed in between, and nobody would wake the task.
+            let room = (!state.closed).then_some(());
+            drop(state);
+            return Poll::Ready(room);
+        }
+        let before = state.waker.replace(waker);
+        drop(state);
+        drop(before);
         Poll::Pending
     }
 
     /// Returns whether nobody reads any more. If somebody does, the task is woken when that ends.
     fn poll_closed(&self, context: &Context<'_>) -> bool {
+        let waker = context.waker().clone();
         let mut state = self.lock();
-        if !state.closed {
-            state.waker = Some(context.waker().clone());
-        }
-        state.closed
+        let closed = state.closed;
+        // Without the lock, as in `poll_room`.
+        let before = if closed { Some(waker) } else { state.waker.replace(waker) };
+        drop(state);
+        drop(before);
+        closed
     }
 
     fn push(&self, array: DeviceArray) {
