@@ -47,6 +47,7 @@ pub(crate) use memory::{allocate, allocate_scratch, page_locked, staging_block};
 #[cfg(feature = "python")]
 pub(crate) use reaper::stop_reaper;
 pub(crate) use release::End;
+pub(crate) use scope::scoped_stream;
 pub use scope::{StreamScope, current_stream, in_stream, stream_scope};
 #[cfg(feature = "python")]
 pub(crate) use scope::{

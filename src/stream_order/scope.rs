@@ -56,11 +56,16 @@ pub(crate) fn current_stream_owner() -> Option<Owner> {
     STREAMS.try_with(|streams| streams.borrow().last()?.owner.clone()).ok().flatten()
 }
 
+/// Returns the stream of this thread's innermost scope, whichever copy of this crate keeps it; `None` outside of scopes.
+pub(crate) fn scoped_stream() -> Option<Stream> {
+    // This copy keeps scopes that started before it knew of another.
+    this_copys_stream().or_else(|| (ELSEWHERE.get()?.current)())
+}
+
 /// Returns this thread's stream: the one of the innermost scope, else the legacy default stream.
 #[must_use]
 pub fn current_stream() -> Stream {
-    // This copy keeps scopes that started before it knew of another.
-    this_copys_stream().or_else(|| (ELSEWHERE.get()?.current)()).unwrap_or(Stream::LEGACY)
+    scoped_stream().unwrap_or(Stream::LEGACY)
 }
 
 /// A scope in which this thread uses a stream. It ends when this is dropped.

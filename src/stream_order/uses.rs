@@ -75,7 +75,10 @@ impl Readiness {
     }
 
     /// Enters the device of a stream: that of the memory, or any other that reaches host-visible memory.
-    fn enter_device_of(&self, stream: Stream) -> Result<Current> {
+    ///
+    /// # Errors
+    /// If the stream belongs to no such device or context, or the driver fails.
+    pub(crate) fn enter_device_of(&self, stream: Stream) -> Result<Current> {
         let own = enter(self.device())?;
         let refused = match own.require_own(stream) {
             Ok(()) => return Ok(own),

@@ -111,9 +111,9 @@ impl Job<'_> {
     /// As [`Arena::copy`].
     unsafe fn to_cuda(&self) -> Result<Placed> {
         let (target, stream) = (self.transfer.device, self.stream());
-        let (staged, direct) = self.divided()?;
         let current = stream_order::enter(target)?;
         require_free(&current, stream)?;
+        let (staged, direct) = self.divided(&current, stream)?;
         let buffer = allocate(&current, self.arena.bytes.max(1), stream)?;
         let start = buffer.start();
         if let Some(readiness) = self.readiness {
@@ -130,15 +130,15 @@ impl Job<'_> {
         Ok(Placed { start, owner, readiness: Some(readiness) })
     }
 
-    /// Returns the pieces that go through staging buffers, and the copies that bring the others.
-    fn divided(&self) -> Result<(Vec<Moving>, Vec<Moving>)> {
+    /// Returns the pieces that go through staging buffers, and the copies that bring the others, on `stream` of the current context.
+    fn divided(&self, current: &Current, stream: Stream) -> Result<(Vec<Moving>, Vec<Moving>)> {
         if self.own.is_cpu() {
             return Ok((fallible::copied(&self.arena.pieces)?, Vec::new()));
         }
-        let (mut staged, mut others) = (Vec::new(), Vec::new());
-        for piece in &self.arena.pieces {
-            if self.is_staged(piece)? { staged.push(*piece) } else { others.push(*piece) }
-        }
+        let is_small = |piece: &Moving| piece.bytes < COPIED_APART;
+        let are_staged = self.arena.pieces.iter().any(is_small) && self.may_read_now(current, stream)?;
+        let (staged, others): (Vec<_>, Vec<_>) =
+            self.arena.pieces.iter().copied().partition(|piece| are_staged && is_small(piece));
         if !staged.is_empty() {
             self.enter_source(&staged)?;
         }
@@ -172,22 +172,20 @@ impl Job<'_> {
             }
         }
         outcome?;
-        // SAFETY: the staged pieces are the host's, whose memory may be read now (`is_staged`), and the scratch is
+        // SAFETY: the staged pieces are the host's, whose memory may be read now (`may_read_now`), and the scratch is
         // ours; both are sorted by place, and `target` has room for them.
         unsafe { staging::upload(self.transfer.device, target, &staged, &direct, stream, self.threads()) }
     }
 
-    /// Returns whether a piece goes through a staging buffer: memory of the CPU, and small page-locked pieces that may be
-    /// read now, unless a stream is named, which may have work on them. Page-locked memory that is labelled as the CPU's, as
-    /// PyTorch labels it, is the CPU's: its owner knows of no copies under way, and may change it when the call returns.
-    fn is_staged(&self, piece: &Moving) -> Result<bool> {
-        match (self.own.device_type(), self.readiness) {
-            (DLDeviceType::CPU, _) => Ok(true),
-            (DLDeviceType::CUDA_HOST, Some(readiness)) => {
-                Ok(piece.bytes < COPIED_APART && self.transfer.stream.is_none() && readiness.is_complete()?)
-            }
-            _ => Ok(false),
+    /// Returns whether the host may read the source at once: page-locked memory that is written, if no stream is named or set that may
+    /// have work on it. Page-locked memory that is labelled as the CPU's, as PyTorch labels it, is the CPU's: its owner knows of no copies
+    /// under way, and may change it when the call returns.
+    fn may_read_now(&self, current: &Current, stream: Stream) -> Result<bool> {
+        if self.own.device_type() != DLDeviceType::CUDA_HOST || self.transfer.stream.is_some() {
+            return Ok(false);
         }
+        let Some(readiness) = self.readiness else { return Ok(false) };
+        Ok(readiness.is_complete()? && (stream_order::scoped_stream().is_none() || current.is_idle(stream)?))
     }
 
     /// # Safety

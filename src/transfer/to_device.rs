@@ -16,6 +16,7 @@ use crate::copy_log::rows_of;
 use crate::cuda::{Pointer, Stream, allocate_from, memory_source};
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::ffi::dlpack::DLDeviceType;
 use crate::plan::{TransferPath, TransferStep};
 use crate::stream_order::{self, Readiness, Wait};
 use crate::tensor::{Tensor, TensorParts};
@@ -67,7 +68,7 @@ pub(crate) fn array_to_read(array: &DeviceArray) -> Result<DeviceArray> {
 /// The same memory as the CPU's, once the host may read it.
 fn host_memory(array: &DeviceArray, stream: Option<Stream>) -> Result<DeviceArray> {
     check_memory(array)?;
-    wait_to_read(array.device(), array.readiness(), stream)?;
+    wait_to_read(array.readiness(), stream)?;
     array.as_host_memory()
 }
 
@@ -124,7 +125,7 @@ fn tensors_of(own: Device, tensors: &[Tensor], transfer: &Transfer<'_>) -> Resul
         TransferPath::HostReads => tensors
             .iter()
             .map(|tensor| {
-                wait_to_read(own, tensor.readiness(), transfer.stream)?;
+                wait_to_read(tensor.readiness(), transfer.stream)?;
                 lend_to_host(tensor.readiness());
                 Ok(tensor.relabelled(Device::CPU))
             })
@@ -295,12 +296,18 @@ fn copy_tensors(tensors: &[Tensor], step: TransferStep, transfer: &Transfer<'_>)
     tensors.iter().zip(places).map(copy).collect()
 }
 
-/// Waits on the host until it may read host-visible memory, in the order of `stream`, if one is named.
-fn wait_to_read(device: Device, readiness: Option<&Readiness>, stream: Option<Stream>) -> Result<()> {
+/// Waits on the host until it may read host-visible memory, in the order of `stream`, else of the stream that this thread has set, if
+/// there is one.
+fn wait_to_read(readiness: Option<&Readiness>, stream: Option<Stream>) -> Result<()> {
     let Some(readiness) = readiness else { return Ok(()) };
     readiness.wait_on_host(Wait::HostRead)?;
-    let Some(stream) = stream else { return Ok(()) };
-    let current = stream_order::enter(device)?;
+    let (current, stream) = match (stream, stream_order::scoped_stream()) {
+        (Some(stream), _) => (stream_order::enter(readiness.device())?, stream),
+        // A block of code may read memory of several devices, all of which the stream's device reaches.
+        (None, Some(stream)) => (readiness.enter_device_of(stream)?, stream),
+        (None, None) => return Ok(()),
+    };
     require_free(&current, stream)?;
+    let device = Device::new(DLDeviceType::CUDA, current.device().ordinal());
     Readiness::recorded(device, &current, stream, Wait::HostReadStream)?.wait_on_host(Wait::HostReadStream)
 }

@@ -74,3 +74,29 @@ def test_what_lies_otherwise_is_copied_apart(places: list[int] | None, copies: i
     assert driver.calls("cuMemcpyHtoDAsync_v2") - before == copies
     assert pa.RecordBatch.from_struct_array(pa.array(moved.to_device("cpu"))) == batch
     stream.close()
+
+
+@pytest.mark.parametrize("is_idle", [True, False])
+def test_small_pieces_are_staged_if_this_threads_stream_is_idle(is_idle: bool) -> None:
+    """Work on it may still write them. One more question tells, however many there are."""
+    batch = pa.record_batch(
+        {f"c{start}": pa.array(np.arange(start, start + 10, dtype="float32")) for start in range(4)}
+    )
+    memory = Places([64, 0, 128, 192])
+    array = ad.from_arrow(DeviceArray(batch.to_struct_array(), CUDA_HOST, memory=memory).give())
+    stream, ways = driver.Stream(), ["cuMemcpyHtoDAsync_v2", "cuStreamQuery"]
+    first = array.to_device("cuda:0")
+    driver.synchronize()
+    start = {name: driver.calls(name) for name in ways}
+    array.to_device("cuda:0")
+    assert copied(start) == {"cuMemcpyHtoDAsync_v2": 1, "cuStreamQuery": 0}
+    gate = None if is_idle else driver.gate(stream.handle)
+    start = {name: driver.calls(name) for name in ways}
+    with ad.stream(stream):
+        moved = array.to_device("cuda:0")
+    assert copied(start) == {"cuMemcpyHtoDAsync_v2": 1 if is_idle else 3, "cuStreamQuery": 1}
+    if gate is not None:
+        driver.open_gate(gate)
+    for result in (first, moved):
+        assert pa.RecordBatch.from_struct_array(pa.array(result.to_device("cpu"))) == batch
+    stream.close()

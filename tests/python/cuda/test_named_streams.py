@@ -208,6 +208,43 @@ class TestToDevice:
         held.release()
         driver.free(other)
 
+    @pytest.mark.parametrize("target", ["cuda:0", "cuda:1", "cpu"])
+    @pytest.mark.parametrize("rows", [6, 1 << 15])
+    def test_page_locked_memory_in_the_order_of_this_threads_stream(self, rows: int, target: str) -> None:
+        """A write to it is under way on that stream, which no argument names."""
+        ordinal = 1 if target == "cuda:1" else 0
+        tensor = ad.from_dlpack(np.arange(rows, dtype="int32")).to_device("cuda_host")
+        work = driver.Stream(ordinal)
+        held = fakes.Held(tensor.__dlpack__(stream=driver.LEGACY, max_version=(1, 0)))
+        other = driver.allocate(4, ordinal)
+        driver.fill(other, 2, 4, work.handle, ordinal)
+        # The host waits for its own reads.
+        gates = [] if target == "cpu" else [driver.gate(work.handle, ordinal)]
+        driver.copy_to_host(held.address, other, 4, work.handle, ordinal)
+        with ad.stream(work):
+            moved = tensor.to_device(target)
+        for gate in gates:
+            driver.open_gate(gate)
+        assert np.from_dlpack(moved.to_device("cpu")).tolist() == [0x02020202, *range(1, rows)]
+        held.release()
+        driver.free(other, ordinal)
+
+    def test_a_host_read_in_the_order_of_a_stream_of_another_device(self) -> None:
+        """Each device reaches page-locked memory."""
+        tensor = ad.from_dlpack(VALUES).to_device("cuda_host")
+        work = driver.Stream(1)
+        held = fakes.Held(tensor.__dlpack__(stream=driver.LEGACY, max_version=(1, 0)))
+        other = driver.allocate(4, 1)
+        driver.fill(other, 2, 4, work.handle, 1)
+        driver.copy_to_host(held.address, other, 4, work.handle, 1)
+        # The device is in use.
+        ad.from_dlpack(VALUES).to_device("cuda:1")
+        with ad.stream(work):
+            host = tensor.to_device("cpu")
+        assert np.from_dlpack(host).tolist() == [0x02020202, *range(1, 6)]
+        held.release()
+        driver.free(other, 1)
+
     def test_where_it_is(self, pool, stream) -> None:
         tensor = ad.from_dlpack(fakes.Torch(pool, VALUES, stream=stream.handle))
         assert tensor.to_device("cuda:0") is tensor
