@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::context::{CudaDevice, Current};
 use super::driver::{Called, EventHandle, Status, is_forked};
-use super::stream::Stream;
+use super::stream::{Stream, StreamIdentity};
 use super::thread_sync;
 
 /// `CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING`: a thread that waits for one sleeps, and nobody reads the time.
@@ -22,7 +22,7 @@ pub(crate) struct Event {
     device: &'static CudaDevice,
     handle: EventHandle,
     /// The stream of the first record.
-    stream: Stream,
+    stream: StreamIdentity,
     /// Changes with each record; odd if that record was seen complete.
     record: AtomicU64,
 }
@@ -37,7 +37,7 @@ impl Event {
             // SAFETY: `handle` is a local that the driver sets; the device's context is current.
             unsafe { device.driver.event_create(&raw mut handle, FLAGS) }?;
         }
-        let event = Self { device, handle, stream, record: AtomicU64::new(0) };
+        let event = Self { device, handle, stream: current.identity(stream), record: AtomicU64::new(0) };
         // SAFETY: the event is of the current context; that the stream is alive is the word of whoever named it.
         unsafe { device.driver.event_record(handle, stream.handle()) }?;
         Ok(event)
@@ -115,6 +115,11 @@ impl Event {
 
     /// Returns the stream of the first record.
     pub(crate) fn stream(&self) -> Stream {
+        self.stream.stream()
+    }
+
+    /// Returns which stream that was, of all devices and threads.
+    pub(crate) fn identity(&self) -> StreamIdentity {
         self.stream
     }
 

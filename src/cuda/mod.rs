@@ -43,8 +43,8 @@ pub(crate) use pointer::Pointer;
 pub(crate) use pool::trim_pool;
 #[cfg(feature = "cuda")]
 pub(crate) use safe_layer::require_primary;
-pub(crate) use stream::PooledStream;
 pub use stream::Stream;
+pub(crate) use stream::{PooledStream, StreamIdentity};
 #[cfg(feature = "python")]
 pub(crate) use test_probes::{FUNCTIONS, images, kept};
 pub(crate) use unpooled::free_unpooled;

@@ -2,6 +2,7 @@
 
 use std::ffi::c_int;
 use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::context::{CudaDevice, Current};
 use super::driver::{Called, ContextHandle, Status, StreamHandle, is_forked};
@@ -67,7 +68,44 @@ impl Stream {
     }
 }
 
+/// A stream as no other: each device has default streams, by the same numbers, and each thread a per-thread default stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StreamIdentity {
+    ordinal: i32,
+    stream: Stream,
+    /// 0, unless this is the per-thread default stream of a thread.
+    thread: u64,
+}
+
+impl StreamIdentity {
+    /// Returns that of a stream that does not depend on the thread.
+    #[cfg(test)]
+    pub(crate) const fn of_every_thread(ordinal: i32, stream: Stream) -> Self {
+        Self { ordinal, stream, thread: 0 }
+    }
+
+    pub(crate) fn stream(&self) -> Stream {
+        self.stream
+    }
+}
+
+/// Returns a number of this thread that no other thread has, and that is not 0.
+fn this_thread() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    thread_local! {
+        // It has no destructor, so that it is there until the thread ends.
+        static NUMBER: u64 = NEXT.fetch_add(1, Ordering::Relaxed);
+    }
+    NUMBER.with(|number| *number)
+}
+
 impl Current {
+    /// Returns which stream this thread means by `stream`, of this device.
+    pub(crate) fn identity(&self, stream: Stream) -> StreamIdentity {
+        let thread = if stream == Stream::PER_THREAD { this_thread() } else { 0 };
+        StreamIdentity { ordinal: self.device().ordinal(), stream, thread }
+    }
+
     /// Returns the stream for frees of memory that no work uses. It has no other work, so frees complete at once.
     pub(crate) fn free_stream(&self) -> Stream {
         let device = self.device();

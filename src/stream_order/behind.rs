@@ -5,7 +5,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::{Wait, host};
-use crate::cuda::{Called, CudaDevice, Current, Event, Stream};
+use crate::cuda::{Called, CudaDevice, Current, Event, Stream, StreamIdentity};
 
 /// The work that must be done before memory is reused.
 pub(crate) struct Behind {
@@ -19,8 +19,8 @@ pub(crate) struct Behind {
 /// What is waited for next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Awaited {
-    /// Work that this stream of a device had.
-    Stream(i32, Stream),
+    /// Work that this stream of a device, or of a thread, had.
+    Stream(StreamIdentity),
     /// The end of a capture on the legacy default stream of a device.
     Capture(i32),
     /// Work of a device of which the driver did not tell whether it is done.
@@ -69,7 +69,7 @@ impl Behind {
             return Some(Awaited::Capture(*ordinal));
         }
         // The last use may be on another device than the memory, as after a copy between devices.
-        self.event().map(|event| Awaited::Stream(event.device().ordinal(), event.stream()))
+        self.event().map(|event| Awaited::Stream(event.identity()))
     }
 
     /// Returns the event that is waited for next.

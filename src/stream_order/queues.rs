@@ -96,10 +96,10 @@ impl<T> Queues<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cuda::Stream;
+    use crate::cuda::{Stream, StreamIdentity};
 
-    const FIRST: Awaited = Awaited::Stream(0, Stream::LEGACY);
-    const SECOND: Awaited = Awaited::Stream(0, Stream::PER_THREAD);
+    const FIRST: Awaited = Awaited::Stream(StreamIdentity::of_every_thread(0, Stream::LEGACY));
+    const SECOND: Awaited = Awaited::Stream(StreamIdentity::of_every_thread(0, Stream::PER_THREAD));
     const UNKNOWN: Awaited = Awaited::Unknown(0);
 
     fn queues(entries: &[(Awaited, u32)]) -> Queues<u32> {

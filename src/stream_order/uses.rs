@@ -9,7 +9,7 @@ use super::capture::captured_with;
 use super::release::recorded_again;
 use super::{Readiness, Use, Wait, enter, host, settle};
 use crate::alloc::Owner;
-use crate::cuda::{Current, Event, Stream, is_host_visible};
+use crate::cuda::{Current, Event, Stream, StreamIdentity, is_host_visible};
 use crate::error::{Remedy, Result};
 
 /// The most streams that each use of memory finds busy: behind a device that is late, more questions would find nothing more.
@@ -26,8 +26,8 @@ struct Again {
 /// the number of uses that the device is behind.
 struct BusyStreams {
     /// That of the present use, which is asked for, however many others are busy.
-    own: Stream,
-    found: SmallVec<[Stream; MOST_BUSY]>,
+    own: StreamIdentity,
+    found: SmallVec<[StreamIdentity; MOST_BUSY]>,
 }
 
 impl BusyStreams {
@@ -36,7 +36,7 @@ impl BusyStreams {
         if event.is_known_complete() {
             return true;
         }
-        let stream = event.stream();
+        let stream = event.identity();
         if self.found.contains(&stream) || stream != self.own && self.found.len() >= MOST_BUSY {
             return false;
         }
@@ -188,7 +188,7 @@ impl Readiness {
                     && used.event.as_ref().is_some_and(is_legacy)
             };
             // Drops completed events, so that memory that is read often does not collect them.
-            let mut busy = BusyStreams { own: stream, found: SmallVec::new() };
+            let mut busy = BusyStreams { own: current.identity(stream), found: SmallVec::new() };
             let mut is_done = |used: &Use| used.event.as_ref().is_none_or(|event| busy.has_completed(current, event));
             uses.retain(|used| {
                 // The handle may be that of a later stream now, so that the event before still counts.

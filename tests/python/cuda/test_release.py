@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import threading
+from collections.abc import Callable
 
 import arrow_dlpack as ad
 import driver
@@ -46,6 +47,67 @@ def test_behind_blocking_streams(pool, target) -> None:
     stream = driver.Stream(flags=0)
     used_by(pool, target, stream.handle)
     assert driver.read(target, VALUES.nbytes, stream.handle) == VALUES.tobytes()
+
+
+def in_thread(work: Callable[[], None]) -> None:
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+
+def test_the_per_thread_stream_of_another_thread_holds_up_no_free() -> None:
+    """It has the same number in every thread."""
+    source = ad.from_dlpack(VALUES).to_device("cuda:0")
+    driver.synchronize()
+    gates: list[int] = []
+
+    def copy() -> None:
+        with ad.stream(driver.PER_THREAD):
+            ad.from_dlpack(source, copy=True)
+
+    def stopped() -> None:
+        gates.append(driver.gate(driver.PER_THREAD))
+        copy()
+
+    def others() -> None:
+        for _ in range(5):
+            copy()
+            driver.synchronize_stream(driver.PER_THREAD)
+
+    in_thread(stopped)
+    assert ad.collect() == 1
+    in_thread(others)
+    assert driver.soon(lambda: ad.collect() == 1)
+    driver.open_gate(gates[0])
+
+
+@pytest.mark.parametrize("other", ["thread", "device"])
+def test_uses_on_another_per_thread_stream_are_forgotten(other: str) -> None:
+    """Those of a thread, or a device, that goes on, while another by the same number is stopped."""
+    source = ad.from_dlpack(VALUES).to_device("cuda_host")
+    gates: list[int] = []
+
+    def copy(ordinal: int) -> None:
+        with ad.stream(driver.PER_THREAD):
+            source.to_device(f"cuda:{ordinal}")
+
+    def stopped() -> None:
+        copy(0)
+        gates.append(driver.gate(driver.PER_THREAD))
+        copy(0)
+
+    def others() -> None:
+        for _ in range(40):
+            copy(ordinal)
+            driver.synchronize_stream(driver.PER_THREAD, ordinal)
+
+    ordinal = 1 if other == "device" else 0
+    run = in_thread if other == "thread" else lambda work: work()
+    run(stopped)
+    before = driver.live("events")
+    run(others)
+    assert driver.live("events") - before < 20
+    driver.open_gate(gates[0])
 
 
 def test_behind_the_per_thread_stream_of_the_thread_that_named_it(pool) -> None:
