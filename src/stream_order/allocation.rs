@@ -18,7 +18,7 @@ impl Readiness {
         if !is_cuda(self.0.device) || self.is_in_allocation(part) {
             return Ok(());
         }
-        self.check_part_in(&enter(self.0.device)?, part)
+        self.check_part_in(&self.enter()?, part)
     }
 
     /// As [`Readiness::check_part`], on a thread in which the context of a device is current.

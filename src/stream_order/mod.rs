@@ -64,6 +64,7 @@ use crate::cuda::{
 };
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Remedy, Result};
+use crate::ffi::dlpack::DLDeviceType;
 
 /// When device memory is written, and which work uses it. Clones refer to the same memory.
 #[derive(Clone)]
@@ -266,6 +267,25 @@ impl Readiness {
         self.0.device
     }
 
+    /// Returns the ordinal of the device that is used where the memory is waited for and freed. Page-locked memory is every device's, and
+    /// what it is labelled with may be a device that this process does not use: then it is the one that writes it.
+    fn home(&self) -> i32 {
+        match self.ready() {
+            Some(Ready::Own(event)) if self.0.device.device_type() == DLDeviceType::CUDA_HOST => {
+                event.device().ordinal()
+            }
+            _ => self.0.device.id(),
+        }
+    }
+
+    /// Makes the primary context of a device current that the memory is waited for on.
+    ///
+    /// # Errors
+    /// If the device is not reached through CUDA, or not at all.
+    pub(crate) fn enter(&self) -> Result<Current> {
+        enter(Device::new(self.0.device.device_type(), self.home()))
+    }
+
     /// Returns whether both are of the same memory.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -305,7 +325,7 @@ impl Readiness {
         if self.is_known_complete() {
             return Ok(true);
         }
-        let current = enter(self.0.device)?;
+        let current = self.enter()?;
         Ok(self.ask_complete(current.device())?)
     }
 
@@ -374,7 +394,7 @@ impl Readiness {
             return Ok(());
         }
         // Enters the device before the event is read, because without its runtime an event is only a number.
-        let current = enter(self.0.device)?;
+        let current = self.enter()?;
         let entered = current.device();
         if self.ask_complete(entered)? {
             return Ok(());

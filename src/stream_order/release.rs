@@ -55,13 +55,13 @@ impl Readiness {
             let event = event.filter(|event| !event.is_known_complete());
             [event, stream.and_then(|stream| recorded_again(ordinal, stream))].into_iter().flatten()
         });
-        let behind = Behind::new(self.0.device.id(), events);
+        let behind = Behind::new(self.home(), events);
         End::Behind(if lent { behind.and_legacy(self.reached_from()) } else { behind })
     }
 
     /// The devices from which others may use the memory: page-locked and managed memory is every device's.
     fn reached_from(&self) -> SmallVec<[i32; 2]> {
-        let own = self.0.device.id();
+        let own = self.home();
         let mut ordinals = SmallVec::from_iter([own]);
         if is_host_visible(self.0.device) {
             let active = host::device(own).ok().and_then(|device| device.active().ok()).unwrap_or_default();

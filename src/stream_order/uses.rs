@@ -79,7 +79,8 @@ impl Readiness {
     /// # Errors
     /// If the stream belongs to no such device or context, or the driver fails.
     pub(crate) fn enter_device_of(&self, stream: Stream) -> Result<Current> {
-        let own = enter(self.device())?;
+        // The numbers of default streams mean those of the device that the memory is labelled with.
+        let own = if stream.is_default() { enter(self.device())? } else { self.enter()? };
         let refused = match own.require_own(stream) {
             Ok(()) => return Ok(own),
             Err(refused) if !is_host_visible(self.device()) => return Err(refused),

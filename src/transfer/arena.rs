@@ -101,7 +101,7 @@ impl Job<'_> {
 
     /// Makes the source's device current, and returns the copies that bring these pieces, after checking that each is its memory.
     fn enter_source(&self, pieces: &[Moving]) -> Result<(Current, Vec<Moving>)> {
-        let current = stream_order::enter(self.own)?;
+        let current = self.readiness.map_or_else(|| stream_order::enter(self.own), Readiness::enter)?;
         let ask = |piece: &Moving| current.checked_allocation(piece.address, piece.bytes, self.own);
         let copies = together(pieces, ask)?;
         Ok((current, copies))

@@ -52,7 +52,7 @@ pub(crate) fn read_to_host(readiness: &Readiness, ranges: &[Range<usize>]) -> Re
     if pieces.is_empty() {
         return Ok(HostRead::default());
     }
-    let current = stream_order::enter(readiness.device())?;
+    let current = readiness.enter()?;
     for (start, bytes) in &pieces {
         readiness.check_part_in(&current, &(*start..start.saturating_add(bytes.len())))?;
     }

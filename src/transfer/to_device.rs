@@ -157,7 +157,7 @@ pub fn stream_to_device(
 
 /// Refuses a CUDA array whose memory contradicts it, because nobody asks the driver again about relabelled memory.
 fn check_memory(array: &DeviceArray) -> Result<()> {
-    let current = stream_order::enter(array.device())?;
+    let current = array.readiness().map_or_else(|| stream_order::enter(array.device()), Readiness::enter)?;
     let apart = Decomposed::new(array, false, &mut |wanted| read_where_it_is(array, wanted))?;
     let bytes = |piece: &Piece| match piece {
         Piece::OfArray(range) | Piece::Offsets { range, .. } => range.clone(),
