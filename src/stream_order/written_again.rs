@@ -3,7 +3,7 @@
 use std::sync::{PoisonError, Weak};
 
 use super::{Readiness, Ready, Wait};
-use crate::cuda::{Current, Stream};
+use crate::cuda::{Called, Current, Event, PooledStream, Stream};
 use crate::error::{Error, Result};
 
 impl Readiness {
@@ -20,7 +20,7 @@ impl Readiness {
             (_, [memory]) => return memory.written_again(current, stream, wait),
             (None, _) => self.written_behind(current, stream, wait)?,
             // Holders of its handle, such as an array with it as `sync_event`, wait for the later work from now on.
-            (Some(Ready::Own(event)), _) => event.record_again(current, stream)?,
+            (Some(Ready::Own(event)), _) => record_again(event, current, stream)?,
             (Some(Ready::Foreign(..)), _) => return Err(Error::internal("another library's event was let through")),
         }
         self.wholes_written_again(current, stream, wait)
@@ -40,7 +40,7 @@ impl Readiness {
                 (Some(Ready::Own(event)), _) => {
                     // Its other parts may not be written yet.
                     current.stream_waits(stream, *event.handle())?;
-                    event.record_again(current, stream)?;
+                    record_again(event, current, stream)?;
                 }
                 (Some(Ready::Foreign(..)), _) => {}
             }
@@ -62,4 +62,19 @@ impl Readiness {
             _ => Ok(()),
         }
     }
+}
+
+/// Records an event once more, behind the work that `stream`, of the current context, has now. Others know the event's handle, so it
+/// stays, also where another device than the event's writes the memory.
+fn record_again(event: &Event, current: &Current, stream: Stream) -> Called {
+    let own = event.device();
+    if own.ordinal() == current.device().ordinal() {
+        return event.record_again(current, stream);
+    }
+    // Only streams of its own device record an event; they may wait for those of others.
+    let written = Event::record(current, stream)?;
+    let there = own.enter_unchecked()?;
+    let waiting = PooledStream::idle(&there)?;
+    there.stream_waits(waiting.stream(), *written.handle())?;
+    event.record_again(&there, waiting.stream())
 }
