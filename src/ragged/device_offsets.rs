@@ -359,9 +359,9 @@ impl RaggedRows for DeviceLevel<'_> {
         let is_of_elements = error.kind() == ErrorKind::Null && item_field(item).is_none();
         let spec = Spec::new(item, self.options).ok().filter(|_| is_of_elements);
         let error = spec.map_or(error, |spec| null_elements(&spec, None));
-        match self.row_of(element) {
+        // Nobody reads list views, no row of which need show the element.
+        match Some(element).filter(|_| !has_lengths(self.field)).and_then(|element| self.row_of(element)) {
             Some(row) => error.at_row(row),
-            // No row of list views need show it.
             None => error.at_element(element),
         }
     }
