@@ -1032,8 +1032,8 @@ def to_tensor(
         library of `xp` ignores the read-only flag, as torch does.
     legacy: what an unversioned DLPack capsule of read-only memory holds: "copy", "view" or "error".
     out: a writable tensor of any library with the result's shape, which is filled and returned. Its dtype is
-        the default. A matrix has dense rows or dense columns, at any distance. After an error its contents are
-        undefined.
+        the default, and asks for the values of a dictionary as `dtype` does. A matrix has dense rows or dense
+        columns, at any distance. After an error its contents are undefined.
     threads: the number of threads for large data; None is ARROW_DLPACK_THREADS, or one per core.
     xp: an array namespace, or its name ("numpy", "torch", "jax", ...); the result is its array.
         JAX makes 64-bit numbers 32-bit ones, and truncates integers, unless jax_enable_x64 is set.
@@ -1372,8 +1372,9 @@ def validity(
     With bits=True, returns a view of a column's bitmap: its bytes, and the position of the first row's bit in
     them; or None if no row is null.
 
-    All elements of a null list are null. A null row is null in each column. A matrix takes columns of any type: lists
-    of a fixed size, and those with a `length`, have a bool for each element, all others one for each row.
+    All elements of a null list are null. A null row is null in each column. A matrix takes columns of any type but
+    fixed-size binary: lists of a fixed size, and those with a `length`, have a bool for each element, all others one
+    for each row.
 
     order: the memory order of a matrix: "C" row-major, "F" column-major; "A" is "C".
     length: the number of elements that each row of a column of lists has, or a dict by column, as for `to_tensor`: a
@@ -1637,7 +1638,7 @@ def padded(
 
     column: the name of a column of lists, large lists, list views, fixed-size lists, strings or binaries. Strings are
         their bytes as uint8.
-    value: the padding, exact in the dtype.
+    value: the padding, exact in an integer or bool, and rounded in a float.
     length: the length of each row. None is that of the longest row of the result, which in a `Loader` is one batch.
     multiple_of: a length of None is rounded up to a multiple of this.
     truncate: what happens to rows that are longer than `length`: "error"; "left" drops their first elements, "right"

@@ -29,7 +29,7 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 ///
 /// column: the name of a column of lists, large lists, list views, fixed-size lists, strings or binaries. Strings are
 ///     their bytes as uint8.
-/// value: the padding, exact in the dtype.
+/// value: the padding, exact in an integer or bool, and rounded in a float.
 /// length: the length of each row. None is that of the longest row of the result, which in a `Loader` is one batch.
 /// multiple_of: a length of None is rounded up to a multiple of this.
 /// truncate: what happens to rows that are longer than `length`: "error"; "left" drops their first elements, "right"
