@@ -176,10 +176,19 @@ fn stream_unless(
             refuses(&Unread { field: &field, index, device: (!has_devices).then_some(Device::CPU) })?;
         }
     }
-    let (capsule, is_of_device) = match call_if_present(object, on_device)? {
-        Some(capsule) => (Some(capsule), true),
-        None => (call_if_present(object, on_host)?, false),
+    // As an array's, a dunder for devices that is not implemented leaves the one for the host.
+    let (on_its_device, refusal) = match call_if_present(object, on_device) {
+        Err(error) if error.is_instance_of::<PyNotImplementedError>(py) => (None, Some(error)),
+        asked => (asked?, None),
     };
+    let is_of_device = on_its_device.is_some();
+    let capsule = match on_its_device {
+        None => call_if_present(object, on_host)?,
+        given => given,
+    };
+    if let (None, Some(refusal)) = (&capsule, refusal) {
+        return Err(refusal);
+    }
     // A dunder that raises gives nothing away.
     *is_lost |= capsule.is_some() && !gives_again;
     let import = if is_of_device { device_stream_from_capsule } else { stream_from_capsule };

@@ -168,3 +168,24 @@ def test_no_masked_array_is_written() -> None:
     unmasked = np.ma.masked_array(np.zeros(3), mask=False)
     ad.to_tensor(data, out=unmasked)
     assert unmasked.tolist() == [1.0, 2.0, 3.0]
+
+
+class HostStream:
+    """A table whose dunder for devices is not implemented."""
+
+    def __arrow_c_device_stream__(self, requested_schema: Any = None, **_: Any) -> Any:
+        raise NotImplementedError("no devices")
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return pa.table({"x": [1, 2]}).__arrow_c_stream__(requested_schema)
+
+
+class NoStream(HostStream):
+    __arrow_c_stream__ = None
+
+
+def test_a_stream_dunder_for_devices_that_is_not_implemented_leaves_the_one_for_the_host() -> None:
+    assert np.asarray(ad.to_tensor(HostStream())).tolist() == [[1], [2]]
+    assert [len(batch) for batch in ad.Loader(HostStream(), batch_size=1)] == [1, 1]
+    with pytest.raises(NotImplementedError, match="no devices"):
+        ad.to_tensor(NoStream())
