@@ -21,7 +21,9 @@ pub(crate) use device_lists::{DeviceLists, check_lists_on_device, dense_on_devic
 pub(crate) use dictionaries::{are_compared, remedy_of_different, shared_dictionary};
 pub(crate) use host_reads::{add_unknowns, read_nulls, refuse_known_on_device};
 pub(crate) use in_turn::in_turn;
-pub(crate) use planned::{DecodedColumn, PlannedColumn, SharedReads, decode_column, read_chunks, with_planned};
+pub(crate) use planned::{
+    DecodedColumn, PlannedColumn, SharedReads, decode_column, lowest_error, read_chunks, with_planned,
+};
 #[cfg(feature = "python")]
 pub(crate) use requested::check_to_arrow;
 pub use requested::to_arrow_as;
@@ -46,7 +48,7 @@ use crate::tensor::Tensor;
 
 /// Refuses the null or the value in the lowest row that a conversion of chunks in host memory would refuse.
 pub(crate) fn check_rows(spec: &Spec, chunks: &[ColumnRef<'_>]) -> Result<()> {
-    with_planned(spec, chunks, &Options::default(), |planned| convert::check_column(spec, planned.chunks()))
+    with_planned(spec, chunks, &Options::default(), |planned| planned.check_values())
 }
 
 /// Converts the chunks of a column into one tensor of shape `(rows, *inner)`.

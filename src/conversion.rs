@@ -255,7 +255,9 @@ impl Conversion {
         let plan = |result: &ResultSpec| {
             with_planned_result(result, chunks, &matrix, |_| Ok(())).map_err(|error| result.in_group(error))
         };
-        results.iter().find_map(|result| plan(result).err()).unwrap_or(error)
+        // A row that cannot be decoded is one of the data, of which the lowest is told.
+        let refused = |result| plan(result).err().filter(|error| error.row().is_none());
+        results.iter().find_map(refused).unwrap_or(error)
     }
 }
 

@@ -10,8 +10,8 @@ use super::dictionaries::{are_compared, shared_dictionary};
 use super::host_reads::{read_nulls, refuse_known_on_device};
 use super::runner::{Runner, run_step};
 use crate::arrow::DeviceArray;
-use crate::convert::{self, Backend, ColumnChunk, ColumnTask, HostPass, what};
-use crate::error::Result;
+use crate::convert::{self, Backend, ColumnChunk, ColumnTask, HostPass, check_column, what};
+use crate::error::{Error, Result};
 use crate::kernels::{Casts, DeviceBackend, column_placement, gathers_on, reads_lists_on, refuse_decoding};
 use crate::plan::{ChunkSize, Placement, Plan};
 use crate::spec::{CopyMode, Options, Spec};
@@ -97,8 +97,13 @@ impl<'a> PlannedColumn<'a> {
     }
 
     /// The chunks.
-    pub(super) fn chunks(&self) -> &[ColumnChunk<'_>] {
+    fn chunks(&self) -> &[ColumnChunk<'_>] {
         &self.chunks
+    }
+
+    /// Refuses the null or the value in the lowest row that [`PlannedColumn::run`] would refuse, of data in host memory.
+    pub(super) fn check_values(&self) -> Result<()> {
+        check_column(self.spec, self.chunks())
     }
 
     /// Refuses what [`PlannedColumn::run`] would refuse, as far as is known before a value or memory of a device is read: nulls, and
@@ -212,15 +217,28 @@ pub(crate) fn decode_column(
             None => Err(refuse_decoding(spec, readiness)),
         };
     }
-    if let Some(dense) = dense_column(spec, columns)? {
+    let lowest = |error| lowest_error(spec, columns, error);
+    if let Some(dense) = dense_column(spec, columns).map_err(lowest)? {
         return Ok(Some(dense));
     }
     if options.copy == CopyMode::Never {
         let size = |chunk: &ColumnRef<'_>| ChunkSize::without_nulls(chunk.rows());
         Plan::new(spec, &columns.iter().map(size).collect::<Vec<_>>(), options, Placement::Host)?;
     }
-    let chunks = in_order(columns, |chunk| chunk.decode(spec, field).map(Some))?;
+    let chunks = in_order(columns, |chunk| chunk.decode(spec, field).map(Some)).map_err(lowest)?;
     Ok(chunks.map(|chunks| DecodedColumn { chunks, spec: None }))
+}
+
+/// The error of decoding, or one in a lower row: of decoding those before, a null or a value.
+pub(crate) fn lowest_error(spec: &Spec, columns: &[ColumnRef<'_>], error: Error) -> Error {
+    let arrays: Result<Vec<DeviceArray>> = columns.iter().map(ColumnRef::whole_array).collect();
+    let (Some(row), Ok(arrays), Some(field)) = (error.row(), arrays, spec.decoded()) else { return error };
+    let before = DeviceArray::first_rows(&arrays, row);
+    let before: Vec<_> = before.iter().map(ColumnRef::whole).collect();
+    let decoded = in_order(&before, |chunk| chunk.decode(spec, field).map(Some));
+    let check = || with_planned(spec, &before, &Options::default(), |planned| planned.check_values());
+    let checked = decoded.and_then(|_| check());
+    checked.err().filter(|lower| lower.is_lower_than(&error)).unwrap_or(error)
 }
 
 /// Chunks of lists whose items follow each other, as fixed-size lists; `None` if those of a chunk do not, or the items are decoded.

@@ -13,7 +13,7 @@ use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::explain::{Report, explain_parts, explain_result};
-use crate::matrix::{PlannedResult, ResultChunks, each_result};
+use crate::matrix::{PlannedResult, ResultChunks, each_result, lowest_of_results};
 use crate::ragged::{PlannedPadded, PlannedRagged, plan_padded_type, plan_schema};
 use crate::spec::{Conversion, MatrixOptions, Pad, ResultSpec, Selection};
 use crate::tensor::Tensor;
@@ -212,12 +212,13 @@ impl Decoded {
         results: Vec<ResultSpec>,
         matrix: MatrixOptions,
     ) -> Result<SelfCell<Self, PlannedFixed>> {
-        let (mut decoded, mut refused) = (Vec::new(), None);
-        for result in results {
+        let (mut decoded, mut refused, mut results) = (Vec::new(), None, results.into_iter());
+        while let Some(result) = results.next() {
             match ResultChunks::new(&result, chunks, &matrix) {
                 Ok(chunks) => decoded.push((result, chunks)),
                 Err(error) => {
-                    refused = Some(result.in_group(error));
+                    let others = decoded.iter().map(|(result, _)| result).chain(results.as_slice());
+                    refused = Some(lowest_of_results(result.in_group(error), others, chunks, &matrix));
                     break;
                 }
             }

@@ -72,10 +72,18 @@ impl MatrixChunk {
                     None => Ok(Self { array: array.clone(), decoded: lists_of_device(spec, array)? }),
                 };
             }
+            let mut lowest: Option<Error> = None;
             for (position, column) in spec.columns() {
-                let decode = |field| PackSource::new(&array.column(*position)?, column, field);
-                decoded.push(column.decoded().map(decode).transpose()?);
+                // Behind a column with a wrong row only lower ones count.
+                let rows = lowest.as_ref().and_then(Error::row).map_or(0..array.len(), |row| 0..row);
+                let decode = |field| PackSource::new(&array.column(*position)?.clipped(&rows), column, field);
+                match column.decoded().map(decode).transpose() {
+                    Ok(source) => decoded.push(source),
+                    Err(error) if error.row().is_some() => lowest = Some(error),
+                    Err(error) => return Err(error),
+                }
             }
+            lowest.map_or(Ok(()), Err)?;
         }
         Ok(Self { array: array.clone(), decoded })
     }

@@ -56,17 +56,37 @@ pub(crate) fn each_result<E: From<Error>>(
     let convert = |(number, result): (usize, &ResultSpec), shared: SharedReads<'_>| {
         convert(number, result, shared.of(result.specs())).map_err(|error| result.in_group(error))
     };
-    let check = |(_, result): (usize, &ResultSpec), chunks: &[DeviceArray]| {
-        let checked = match &result.kind {
-            ResultKind::Matrix(spec) => check_matrix_rows(spec, chunks, matrix),
-            // No value of a bitmap is refused.
-            ResultKind::Validity(_) | ResultKind::ColumnValidity { .. } => Ok(()),
-            ResultKind::Column { position, spec, .. } => check_rows(spec, &columns_at(chunks, *position)),
-        };
-        checked.map_err(|error| result.in_group(error))
-    };
+    let check = |(_, result): (usize, &ResultSpec), chunks: &[DeviceArray]| check_result(result, chunks, matrix);
     let take = |(_, result): (usize, &ResultSpec), tensor| take(result, tensor);
     in_turn(chunks, results.iter().enumerate(), facts.as_ref(), convert, check, settle, take)
+}
+
+/// Refuses the null or the value in the lowest row that a result of chunks in host memory would refuse.
+fn check_result(result: &ResultSpec, chunks: &[DeviceArray], matrix: &MatrixOptions) -> Result<()> {
+    let checked = match &result.kind {
+        ResultKind::Matrix(spec) => check_matrix_rows(spec, chunks, matrix),
+        // No value of a bitmap is refused.
+        ResultKind::Validity(_) | ResultKind::ColumnValidity { .. } => Ok(()),
+        ResultKind::Column { position, spec, .. } => check_rows(spec, &columns_at(chunks, *position)),
+    };
+    checked.map_err(|error| result.in_group(error))
+}
+
+/// The error of a result, or one that another result of these chunks has in a lower row.
+pub(crate) fn lowest_of_results<'a>(
+    error: Error,
+    others: impl IntoIterator<Item = &'a ResultSpec>,
+    chunks: &[DeviceArray],
+    matrix: &MatrixOptions,
+) -> Error {
+    if DeviceArray::readiness_of(chunks).is_some() {
+        return error;
+    }
+    others.into_iter().fold(error, |lowest, result| {
+        let before = DeviceArray::first_rows(chunks, lowest.row().unwrap_or(0));
+        let checked = check_result(result, &before, matrix);
+        checked.err().filter(|error| error.is_lower_than(&lowest)).unwrap_or(lowest)
+    })
 }
 
 /// Finds what the host has to know of groups of columns of a chunk on a device, together; `None` of host memory.

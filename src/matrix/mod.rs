@@ -12,7 +12,7 @@ mod to_validity;
 mod validity;
 
 pub(crate) use chunk::MatrixChunk;
-pub(crate) use groups::{convert_result, each_result};
+pub(crate) use groups::{convert_result, each_result, lowest_of_results};
 pub(crate) use planned::PlannedMatrix;
 pub(crate) use planned_result::{PlannedResult, ResultChunks, with_planned_result};
 pub(crate) use streamed::{Read, read};

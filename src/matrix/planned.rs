@@ -10,7 +10,7 @@ use crate::column::{
 use crate::convert::{
     Backend, ColumnChunk, MatrixColumns, MatrixTask, check_matrix, check_matrix_nulls, empty_matrix, view_matrix,
 };
-use crate::error::{Counted, Result};
+use crate::error::{Counted, Error, Result};
 use crate::kernels::matrix_placement;
 use crate::plan::{ChunkSize, MatrixData, Placement, Plan};
 use crate::spec::{CopyMode, Element, MatrixOptions, MatrixSpec, MemoryOrder, Nulls, Spec};
@@ -32,6 +32,23 @@ pub(crate) fn decode_chunks(
         let rows = DeviceArray::rows_of(chunks);
         Plan::matrix(spec, MatrixData { rows, chunks: 1, ..MatrixData::default() }, options)?;
     }
+    decode_each(spec, chunks)
+}
+
+/// The error of decoding, or one in a lower row: of decoding those before, a null or a value.
+fn lowest_error(spec: &MatrixSpec, chunks: &[DeviceArray], error: Error) -> Error {
+    let Some(row) = error.row().filter(|_| DeviceArray::readiness_of(chunks).is_none()) else { return error };
+    let before = DeviceArray::first_rows(chunks, row);
+    let checked = decode_in_turn(spec, &before).and_then(|before| check_decoded(spec, &before));
+    checked.err().filter(|lower| lower.is_lower_than(&error)).unwrap_or(error)
+}
+
+/// As [`decode_chunks`], where copies are allowed.
+pub(super) fn decode_each(spec: &MatrixSpec, chunks: &[DeviceArray]) -> Result<Vec<MatrixChunk>> {
+    decode_in_turn(spec, chunks).map_err(|error| lowest_error(spec, chunks, error))
+}
+
+fn decode_in_turn(spec: &MatrixSpec, chunks: &[DeviceArray]) -> Result<Vec<MatrixChunk>> {
     let mut before = 0_usize;
     let decode = |chunk: &DeviceArray| {
         let decoded = MatrixChunk::on_any_device(spec, chunk).map_err(|error| error.behind(before));
@@ -43,7 +60,10 @@ pub(crate) fn decode_chunks(
 
 /// Refuses the null or the value in the lowest row that a conversion of chunks in host memory would refuse.
 pub(super) fn check_matrix_rows(spec: &MatrixSpec, chunks: &[DeviceArray], options: &MatrixOptions) -> Result<()> {
-    let chunks = decode_chunks(spec, chunks, options)?;
+    check_decoded(spec, &decode_chunks(spec, chunks, options)?)
+}
+
+fn check_decoded(spec: &MatrixSpec, chunks: &[MatrixChunk]) -> Result<()> {
     let columns = chunks.iter().map(|chunk| chunk.columns(spec, &(0..chunk.rows())));
     check_matrix(spec, &columns.collect::<Result<Vec<_>>>()?)
 }

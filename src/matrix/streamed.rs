@@ -7,11 +7,11 @@ use arrow_schema::{DataType, FieldRef};
 use smallvec::SmallVec;
 
 use super::chunk::MatrixChunk;
-use super::planned::{PlannedMatrix, record};
+use super::planned::{PlannedMatrix, decode_each, record};
 use super::to_validity::{record_column_validity, record_validity};
 use crate::alloc::{GrowingBuffer, fallible};
 use crate::arrow::{DeviceArray, DeviceArrayStream, Mask};
-use crate::column::{ColumnRef, check_types};
+use crate::column::{ColumnRef, check_types, lowest_error, require_host};
 use crate::convert::{
     MatrixColumns, append_column, append_matrix, append_validity, check_environment, check_matrix_nulls, check_nulls,
     grown_column, grown_matrix, grown_validity, what, with_bits,
@@ -265,13 +265,8 @@ impl One<'_> {
 
     fn append_matrix(&mut self, spec: &MatrixSpec, arrays: &[DeviceArray], options: &MatrixOptions) -> Result<()> {
         let threads = options.threads.map(NonZero::get);
-        let mut before = 0_usize;
-        let decode = |array: &DeviceArray| {
-            let decoded = MatrixChunk::new(spec, array).map_err(|error| error.behind(before));
-            before = before.saturating_add(array.len());
-            decoded
-        };
-        let chunks = arrays.iter().map(decode).collect::<Result<Vec<_>>>()?;
+        arrays.iter().try_for_each(|array| require_host(array.device(), spec.field().name()))?;
+        let chunks = decode_each(spec, arrays)?;
         let (mut columns, mut row) = (fallible::with_room(chunks.len())?, 0_usize);
         for chunk in &chunks {
             columns.push(chunk.columns(spec, &(0..chunk.rows())).map_err(|error| error.behind(row))?);
@@ -304,7 +299,8 @@ impl One<'_> {
     }
 
     fn append_column(&mut self, spec: &Spec, column: ColumnRef<'_>, row: usize) -> Result<()> {
-        let decoded = self.decoded(spec, &column).map_err(|error| error.behind(row))?;
+        let decoded = self.decoded(spec, &column);
+        let decoded = decoded.map_err(|error| lowest_error(spec, &[column], error).behind(row))?;
         let column = decoded.as_ref().map_or(column, ColumnRef::whole);
         let chunk = column.chunk(spec).map_err(|error| error.behind(row))?;
         check_nulls(spec, [&chunk]).map_err(|error| error.behind(row))?;

@@ -65,3 +65,58 @@ def test_rows_that_lie_over_each_other_show_their_items_once() -> None:
     with pytest.raises(ad.NullError) as caught:
         passed(rows)
     assert caught.value.row == 0
+
+
+LISTS = pa.list_(pa.int32())
+
+
+def with_wrong(row: int, rows: int = 10) -> pa.Array:
+    """Lists of two items, but for one."""
+    return pa.array([[1] if at == row else [1, 2] for at in range(rows)], LISTS)
+
+
+NULL_AT_0 = pa.array([None, *[1] * 9], pa.int32())
+BATCHES: dict[str, tuple[pa.RecordBatch, str, int]] = {
+    "two lists": (pa.record_batch({"a": with_wrong(5), "b": with_wrong(2)}), "b", 2),
+    "three lists": (pa.record_batch({"a": with_wrong(5), "b": with_wrong(7), "c": with_wrong(4)}), "c", 4),
+    "a null before": (pa.record_batch({"n": NULL_AT_0, "a": with_wrong(5)}), "n", 0),
+    "a null behind": (pa.record_batch({"a": with_wrong(5), "n": NULL_AT_0}), "n", 0),
+    "one row": (pa.record_batch({"a": with_wrong(5), "b": with_wrong(5)}), "a", 5),
+    "a null item": (pa.record_batch({"a": pa.array([[1, 2], [1, None], [1, 2], [1]], LISTS)}), "a", 1),
+    "a null list": (pa.record_batch({"a": pa.array([[1, 2], None, [1, 2], [1]], LISTS)}), "a", 1),
+}
+
+
+@pytest.mark.parametrize("case", BATCHES)
+@pytest.mark.parametrize("size", [None, 3])
+def test_a_wrong_length_is_one_of_the_errors_of_rows(case: str, size: int | None) -> None:
+    batch, column, row = BATCHES[case]
+    table = pa.Table.from_batches([batch])
+    whole: Any = batch if size is None else pa.Table.from_batches(table.to_batches(max_chunksize=size))
+    sources = [lambda: whole, lambda: table.to_reader(max_chunksize=size)]
+    calls = [
+        lambda source: ad.to_tensor(source, length=2),
+        lambda source: ad.to_tensors(source, length=2),
+        lambda source: ad.to_tensors(source, length=2, columns={name: name for name in batch.column_names}),
+        lambda source: (
+            ad.to_tensors(source, length=2, columns={"g": batch.column_names[:1], "h": batch.column_names[1:]})
+            if batch.num_columns > 1
+            else ad.to_tensors(source, length=2)
+        ),
+    ]
+    for source in sources:
+        for call in calls:
+            with pytest.raises(ad.ConversionError) as caught:
+                call(source())
+            assert (caught.value.column, caught.value.row) == (column, row)
+
+
+def test_a_wrong_length_of_a_column_by_itself_is_one_of_the_errors_of_its_rows() -> None:
+    chunks = pa.chunked_array([pa.array([[1, None], *[[1, 2]] * 4], LISTS), pa.array([*[[1, 2]] * 4, [1]], LISTS)])
+    for data in (chunks, pa.concat_arrays(chunks.chunks)):
+        with pytest.raises(ad.NullError) as caught:
+            ad.to_tensor(data, length=2)
+        assert caught.value.row == 0
+        with pytest.raises(ad.ConversionError, match="the list has 1 element") as caught:
+            ad.to_tensor(data, length=2, nulls=0)
+        assert caught.value.row == 9
