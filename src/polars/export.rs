@@ -15,11 +15,12 @@ use polars_core::prelude::{Column, DataFrame, IntoColumn, PolarsError, Series};
 
 use super::caught::caught;
 use super::readable::{has_codes, polars_field, readable};
+use crate::alloc::fallible;
 use crate::arrow::{DeviceArray, counts_in, same_layout};
 use crate::column::to_arrow;
 use crate::convert::{compact, copy_array, request_field};
 use crate::copy_log::{self, Copied};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::matrix::{ColumnOptions, matrix_to_arrow};
 use crate::plan::refused_copy;
 use crate::spec::{CopyMode, FixedShapeTensor, casting, row_major_strides};
@@ -61,9 +62,26 @@ pub fn to_series(field: &FieldRef, chunks: &[DeviceArray], copy: CopyMode) -> Re
         let data_type = chunks.first().map_or(target.data_type(), |chunk| chunk.data_type());
         let field = polars_field(&target.as_ref().clone().with_data_type(data_type.clone()))?;
         let arrays = chunks.iter().map(|chunk| import(chunk, field.dtype())).collect::<Result<Vec<_>>>()?;
-        join(&field, arrays, has_codes(target.data_type()))
+        let series = join(&field, arrays, has_codes(target.data_type()))?;
+        require_values(&series, &chunks)?;
+        Ok(series)
     });
     series.map_err(|error| error.in_column(field.name()))
+}
+
+/// Refuses values that became nulls: those that are none of the categories which the metadata of an enum names.
+fn require_values(series: &Series, chunks: &[ArrayRef]) -> Result<()> {
+    let mut own = 0_usize;
+    for chunk in chunks.iter().filter(|chunk| matches!(chunk.data_type(), ArrowType::Dictionary(_, _))) {
+        fallible::require(chunk.len().div_ceil(8))?;
+        own = own.saturating_add(chunk.logical_null_count());
+    }
+    if own >= series.null_count() || !has_codes(chunks.first().map_or(&ArrowType::Null, |chunk| chunk.data_type())) {
+        return Ok(());
+    }
+    let reason = "a value is none of the categories that the metadata of its field names, and would become null";
+    Err(Error::new(ErrorKind::Cast, reason)
+        .remedy_is("take polars' metadata off the field, or name each category there"))
 }
 
 /// Returns the chunks of a table as a frame, as [`to_series`] does for each of its columns.

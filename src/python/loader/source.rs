@@ -299,8 +299,8 @@ fn read(
     let (stream, again, is_part) = match sources::exported(object, projection, refuses, is_lost)? {
         Some((ArrowInput::Array(array), is_part)) => (stream_of(array), true, is_part),
         Some((ArrowInput::Stream(stream), is_part)) => {
-            // An array that the object refused says nothing of its stream.
-            let again = arrow_input::has_length(object)?;
+            // An array that it refused says nothing of its stream, which only containers give again.
+            let again = is_read_again(object)? && arrow_input::has_length(object)?;
             *is_lost = !again;
             (stream, again, is_part)
         }

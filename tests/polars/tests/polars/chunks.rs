@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use arrow_array::types::Int8Type;
 use arrow_array::{
-    ArrayRef, DictionaryArray, Int8Array, Int32Array, Int64Array, ListArray, RecordBatch, TimestampMillisecondArray,
-    TimestampSecondArray,
+    Array, ArrayRef, DictionaryArray, Int8Array, Int32Array, Int64Array, ListArray, RecordBatch,
+    TimestampMillisecondArray, TimestampSecondArray,
 };
 use arrow_buffer::OffsetBuffer;
 use arrow_dlpack::{Conversion, CopyMode, DeviceArray, ErrorKind, Tensor, polars};
@@ -103,4 +103,19 @@ fn rows_of_no_items_are_an_error_and_no_panic() {
         assert!(error.reason().contains("without items"), "{error}");
     }
     assert_eq!(polars::tensor_to_series("x", &tensor(&[0, 0]), CopyMode::IfNeeded).unwrap().len(), 0);
+}
+
+#[test]
+fn a_value_that_is_no_category_of_an_enum_is_an_error_and_no_null() {
+    let words: DictionaryArray<Int8Type> = [Some("a"), Some("b"), None, Some("a")].into_iter().collect();
+    let series = |categories: &str| {
+        let metadata = [("_PL_ENUM_VALUES2".to_owned(), categories.to_owned())].into();
+        let field: FieldRef = Arc::new(Field::new("x", Array::data_type(&words).clone(), true).with_metadata(metadata));
+        let array = DeviceArray::from_arrow(&words, field.clone()).unwrap();
+        polars::to_series(&field, &[array.clone(), array], CopyMode::IfNeeded)
+    };
+    let whole = series("1;a1;b1;c").unwrap();
+    assert_eq!((whole.len(), whole.null_count()), (8, 2));
+    let error = series("1;a").unwrap_err();
+    assert!(error.kind() == ErrorKind::Cast && error.column() == Some("x") && error.remedy().is_some(), "{error}");
 }
