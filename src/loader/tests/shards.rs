@@ -215,23 +215,26 @@ fn the_end_is_no_cut_whoever_asks_again() {
 
 #[test]
 fn each_reader_is_asked_to_stop_before_one_is_waited_for() {
-    // The source of the first reader goes on once that of the second one is released.
-    let (held, released) = channel::<()>();
+    // The source of the first reader goes on once that of the second one, which was read, is released.
+    let ((held, released), (begins, begun)) = (channel::<()>(), channel::<()>());
     let (held, released) = (Mutex::new(Some(held)), Arc::new(Mutex::new(released)));
     let shards = Shards::new(vec![Some(10); 2], move |shard| {
-        let (held, released) = (held.lock().unwrap().take_if(|_| shard == 1), released.clone());
-        let mut first = (shard == 0).then_some(released);
+        let (held, begins) = (held.lock().unwrap().take_if(|_| shard == 1), begins.clone());
+        let mut waits = (shard == 0).then_some(released.clone());
         let mut array = Some(Ok(rows(0, 10)));
         let arrays = std::iter::from_fn(move || {
-            if let Some(released) = first.take() {
+            if let Some(released) = waits.take() {
                 assert!(released.lock().unwrap().recv().is_err(), "nobody sends");
+            } else if held.is_some() {
+                begins.send(()).unwrap();
             }
-            array.take().filter(|_| shard == 0 || held.is_some())
+            array.take()
         });
         Ok(stream(rows(0, 0).field().clone(), arrays))
     });
     let options = LoadOptions { readers: 2, prefetch: 2, ..LoadOptions::new(split(1)) };
     let place = Place::after(0, vec![0, 0], 0).unwrap();
     let batches = Batches::of_shards(&shards, &Conversion::default(), &options, &place).unwrap();
+    begun.recv().unwrap();
     assert!(batches.stop(Duration::from_secs(60)));
 }
