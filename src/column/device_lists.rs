@@ -46,15 +46,18 @@ pub(crate) fn dense_on_device(lists: &[DeviceLists<'_>]) -> Result<Vec<DeviceArr
     let unknown = placed.iter().zip(&dense).filter(|(_, dense)| dense.is_none());
     let ranges: Vec<_> = unknown.flat_map(|(chunk, _)| chunk.places.ranges()).collect();
     let host_read = readiness.map_or_else(|| Ok(HostRead::default()), |readiness| read_to_host(&readiness, &ranges))?;
-    let mut refused = Ok(());
+    let mut refused: Option<Error> = None;
     for (chunk, dense) in placed.iter().zip(&mut dense).filter(|(_, dense)| dense.is_none()) {
-        // A list of another length, in whatever chunk, comes first, as on the host.
-        match chunk.read(&host_read)? {
+        match chunk.read(&host_read).and_then(|read| read) {
             Ok(made) => *dense = Some(made),
-            Err(error) => refused = refused.and(Err(error)),
+            // The lowest row, in whatever chunk, comes first, as on the host.
+            Err(error) => {
+                let comes_first = |refused: &Error| refused.row().is_some() || error.row().is_none();
+                refused = Some(refused.filter(comes_first).unwrap_or(error));
+            }
         }
     }
-    refused.map(|()| dense.into_iter().flatten().collect())
+    refused.map_or_else(|| Ok(dense.into_iter().flatten().collect()), Err)
 }
 
 /// Refuses chunks of a column of lists as [`dense_on_device`] does before anything is read.
@@ -123,6 +126,15 @@ impl<'a> PlacedLists<'a> {
         is_dense.then_some(found.start)
     }
 
+    /// The error of a list of another length, or that of a null list in a lower row, which is refused.
+    fn lowest_error<'r>(&self, error: Error, read: &'r dyn Fn(Range<usize>) -> Result<&'r [u8]>) -> Error {
+        let (Some(row), Nulls::Refused) = (error.row(), self.lists.spec.nulls()) else { return error };
+        let before = self.lists.array.clipped(&(0..row));
+        let found = before.list_places().and_then(|places| before.read_first_item(self.length, &places, read));
+        let null = found.ok().and_then(|found| found.first_null);
+        null.map_or(error, |null| refused_null(self.lists.spec, null.saturating_mul(self.lists.spec.row_elements())))
+    }
+
     /// Finds the first item by the offsets on the host; `Err` inside: why nothing makes fixed-size lists of the lists, all of which have the
     /// right length.
     fn read(&self, host_read: &HostRead) -> Result<Result<DeviceArray>> {
@@ -131,7 +143,8 @@ impl<'a> PlacedLists<'a> {
             true => Ok(&[][..]),
             false => host_read.require(range.start, range.len()),
         };
-        let found = array.read_first_item(self.length, &self.places, &read).map_err(|error| self.lists.error(error))?;
+        let found = array.read_first_item(self.length, &self.places, &read);
+        let found = found.map_err(|error| self.lists.error(self.lowest_error(error, &read)))?;
         let dense = found.first.map_or(Ok(None), |first| self.dense((first, Some(found.nulls))))?;
         Ok(dense.ok_or_else(|| {
             let (gathered, shifted) =

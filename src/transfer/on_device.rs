@@ -55,16 +55,14 @@ pub fn copy_on_device(tensor: &Tensor, stream: Stream, why: &str) -> Result<Tens
 }
 
 /// Returns the tensor `[0]`, the offsets of no rows, where `device` reaches it. It counts as a copy, and may be written to, if it `is_own`.
-/// On a device it is written in the order of this thread's stream; page-locked memory is written in place, and stands for managed memory,
-/// which is never allocated here.
+/// On a device it is written in the order of this thread's stream; managed memory is never allocated here, and page-locked
+/// memory is written in place.
 ///
 /// # Errors
 /// If the device is not reached through CUDA, the stream is being captured, the driver fails, or an allocation fails.
 pub(crate) fn zero_on(device: Device, dtype: DType, is_own: bool) -> Result<Tensor> {
     let current = stream_order::enter(device)?;
     let bytes = dtype.itemsize();
-    let is_managed = device.device_type() == DLDeviceType::CUDA_MANAGED;
-    let device = if is_managed { Device::new(DLDeviceType::CUDA_HOST, device.id()) } else { device };
     let (data, owner, readiness): (*mut u8, Owner, _) = if device.device_type() == DLDeviceType::CUDA {
         let stream = stream_order::current_stream();
         require_free(&current, stream)?;

@@ -363,14 +363,3 @@ def test_groups_of_a_stream_wait_for_what_the_column_alone_waits_for(nulls: Any)
     expected = {row.column: (row.how, row.waits) for row in ad.explain(alone, nulls=nulls)}
     assert {row.column.removeprefix("x."): (row.how, row.waits) for row in grouped} == expected
     assert any("offset" in wait for row in grouped for wait in row.waits)
-
-
-@pytest.mark.parametrize("target", [None, "cuda", "cuda:1", "cuda_host", "cpu"])
-def test_the_offsets_of_no_rows_of_managed_memory_are_where_they_say(target: str | None) -> None:
-    kind = pa.list_(pa.int32())
-    source = ad.from_arrow(DeviceArray(pa.array([], kind), CUDA_MANAGED, field=pa.field("", kind)).give())
-    offsets = ad.to_ragged(source, device=target).offsets
-    if target is None:
-        # Managed memory is never allocated.
-        assert str(offsets.device) == "cuda_host:0"
-    assert np.asarray(offsets.to_device("cpu")).tolist() == [0]
