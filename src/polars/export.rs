@@ -71,12 +71,16 @@ pub fn to_series(field: &FieldRef, chunks: &[DeviceArray], copy: CopyMode) -> Re
 
 /// Refuses values that became nulls: those that are none of the categories which the metadata of an enum names.
 fn require_values(series: &Series, chunks: &[ArrayRef]) -> Result<()> {
+    // Rows of lists and structs have nulls of their own.
+    if !chunks.iter().all(|chunk| matches!(chunk.data_type(), ArrowType::Dictionary(_, _))) {
+        return Ok(());
+    }
     let mut own = 0_usize;
-    for chunk in chunks.iter().filter(|chunk| matches!(chunk.data_type(), ArrowType::Dictionary(_, _))) {
+    for chunk in chunks {
         fallible::require(chunk.len().div_ceil(8))?;
         own = own.saturating_add(chunk.logical_null_count());
     }
-    if own >= series.null_count() || !has_codes(chunks.first().map_or(&ArrowType::Null, |chunk| chunk.data_type())) {
+    if own >= series.null_count() {
         return Ok(());
     }
     let reason = "a value is none of the categories that the metadata of its field names, and would become null";

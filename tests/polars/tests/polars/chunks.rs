@@ -119,3 +119,15 @@ fn a_value_that_is_no_category_of_an_enum_is_an_error_and_no_null() {
     let error = series("1;a").unwrap_err();
     assert!(error.kind() == ErrorKind::Cast && error.column() == Some("x") && error.remedy().is_some(), "{error}");
 }
+
+#[test]
+fn null_lists_of_categories_are_no_values_that_became_null() {
+    let words: DictionaryArray<Int8Type> = [Some("a"), None, Some("b")].into_iter().collect();
+    let field = Arc::new(Field::new("item", Array::data_type(&words).clone(), true));
+    let offsets = OffsetBuffer::from_lengths([2, 0, 1]);
+    let lists = ListArray::new(field, offsets, Arc::new(words), Some(vec![true, false, true].into()));
+    let array =
+        DeviceArray::from_arrow(&lists, Field::new("x", Array::data_type(&lists).clone(), true).into()).unwrap();
+    let series = polars::to_series(array.field(), &[array.clone()], CopyMode::IfNeeded).unwrap();
+    assert_eq!((series.len(), series.null_count()), (3, 1));
+}
