@@ -48,7 +48,12 @@ pub(crate) fn dense_on_device(lists: &[DeviceLists<'_>]) -> Result<Vec<DeviceArr
     let host_read = readiness.map_or_else(|| Ok(HostRead::default()), |readiness| read_to_host(&readiness, &ranges))?;
     let mut refused: Option<Error> = None;
     for (chunk, dense) in placed.iter().zip(&mut dense).filter(|(_, dense)| dense.is_none()) {
-        match chunk.read(&host_read).and_then(|read| read) {
+        let read = match chunk.read(&host_read) {
+            // What is wrong with no row, such as the driver, is told at once.
+            Err(error) if error.row().is_none() => return Err(error),
+            read => read.and_then(|read| read),
+        };
+        match read {
             Ok(made) => *dense = Some(made),
             // The lowest row, in whatever chunk, comes first, as on the host.
             Err(error) => {
