@@ -3,6 +3,7 @@
 #![allow(unsafe_code, reason = "starts kernels on memory of the device")]
 
 mod backend;
+mod bitmaps;
 mod blocks;
 mod check;
 mod decoded;
@@ -23,6 +24,7 @@ pub(crate) use backend::{
     DeviceBackend, column_placement, gathers_on, is_read_on, looks_up_validity, looks_up_values, matrix_placement,
     reads_lists_on, refuse_decoding, tells_validity, validity_placement,
 };
+pub(crate) use bitmaps::{join_bits, pack_bits};
 use blocks::write_chunks;
 pub(crate) use check::Check;
 pub(crate) use decoded::{PaddedItems, decodes_items};
@@ -35,15 +37,15 @@ use source::DictionarySource;
 pub(crate) use source::{KernelSource, has_kernel, is_gathered};
 use tables::Tables;
 
-use crate::cuda::{Current, DeviceBuffer, MatrixLayout, PinnedBuffer, Stream};
+use crate::cuda::{Current, MatrixLayout, Stream};
 use crate::device::Device;
 use crate::dtype::DType;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::ffi::dlpack::DLDeviceType;
 use crate::spec::Dims;
 use crate::stream_order::{self, Readiness, Wait, allocate, allocate_scratch};
-use crate::tensor::{Owner, Tensor, TensorParts};
-use crate::transfer::{OwnBuffer, PinnedOwner, device_address, host_address, numbers_by, require_free, written};
+use crate::tensor::{Tensor, TensorParts};
+use crate::transfer::{OwnBuffer, device_address, host_address, numbers_by, require_free, written};
 
 /// What the first byte of each column is aligned to where kernels make several.
 const LINE: usize = 64;
@@ -196,98 +198,6 @@ fn run(
     }
     let (_, bytes) = tables.misfits();
     Check::new(current, scratch, &bytes, tables.columns, (device_of(current), stream)).map(Some)
-}
-
-/// Bits on a device that kernels have packed of bools.
-#[derive(Clone)]
-pub(crate) struct PackedBits {
-    /// The address of the first byte, of as many bits for each column as it has bools.
-    start: usize,
-    /// Bytes from the bits of a column to those of the next.
-    pitch: usize,
-    pub(crate) owner: Owner,
-    pub(crate) readiness: Readiness,
-}
-
-impl PackedBits {
-    /// Returns the first byte of a column's bits.
-    pub(crate) fn column(&self, index: usize) -> *const u8 {
-        std::ptr::without_provenance(self.start.wrapping_add(index.wrapping_mul(self.pitch)))
-    }
-}
-
-/// Packs columns of `count` bools of one byte each into bits on `device`; the bits of each column start on a cache line.
-///
-/// # Errors
-/// As [`pack`].
-pub(crate) fn pack_bits(readiness: &Readiness, columns: &[usize], count: usize, device: Device) -> Result<PackedBits> {
-    let stream = stream_order::current_stream();
-    let current = enter(readiness, &[], stream)?;
-    for start in columns {
-        current.check_memory(*start, count, readiness.device())?;
-    }
-    let pitch = count.div_ceil(8).next_multiple_of(LINE);
-    let bytes =
-        pitch.checked_mul(columns.len()).ok_or_else(|| Error::new(ErrorKind::Memory, "more bits than memory"))?;
-    let buffer = BitsBuffer::new(&current, bytes.max(1), device, stream)?;
-    readiness.wait_in(&current, stream, Wait::KernelSource)?;
-    let first = buffer.start()?;
-    let mut out = first;
-    let mut pack = |start: &usize| {
-        // SAFETY: the bytes were just checked, and are released behind the kernel; the output has a bit for each.
-        unsafe { current.pack_bits(device_address(*start)?, count as u64, out, stream) }?;
-        out += pitch as u64;
-        Ok(())
-    };
-    let started = columns.iter().try_for_each(&mut pack);
-    let used = readiness.used_by(&current, stream);
-    match started.and(used).and_then(|()| written(device, &current, stream, Wait::KernelWritten)) {
-        Ok(made) => Ok(PackedBits { start: host_address(first)?, pitch, owner: buffer.owner(&made), readiness: made }),
-        Err(error) => {
-            buffer.leave(&current, stream);
-            Err(error)
-        }
-    }
-}
-
-/// Our memory for packed bits.
-enum BitsBuffer {
-    Device(DeviceBuffer),
-    PageLocked(PinnedBuffer),
-}
-
-impl BitsBuffer {
-    fn new(current: &Current, bytes: usize, device: Device, stream: Stream) -> Result<Self> {
-        if device.device_type() == DLDeviceType::CUDA_HOST {
-            return stream_order::page_locked(current, bytes).map(Self::PageLocked);
-        }
-        allocate(current, bytes, stream).map(Self::Device)
-    }
-
-    fn start(&self) -> Result<u64> {
-        match self {
-            Self::Device(buffer) => Ok(buffer.start()),
-            Self::PageLocked(buffer) => device_address(buffer.start().addr()),
-        }
-    }
-
-    /// Gives the memory back after an error, when kernels may write it still.
-    fn leave(self, current: &Current, stream: Stream) {
-        // Memory of the device is freed in the order of the stream. If nobody knows when the kernels end, page-locked memory is left to them.
-        if let Self::PageLocked(buffer) = self
-            && stream_order::settle(current, stream).is_err()
-        {
-            std::mem::forget(buffer);
-        }
-    }
-
-    /// What frees the memory behind the work that `readiness` knows.
-    fn owner(self, readiness: &Readiness) -> Owner {
-        match self {
-            Self::Device(buffer) => Arc::new(OwnBuffer::new(buffer, readiness.clone())),
-            Self::PageLocked(buffer) => Arc::new(PinnedOwner::new(buffer, readiness.clone())),
-        }
-    }
 }
 
 /// Returns whether all bytes in device memory are 0 or 1. The host waits for the answer.

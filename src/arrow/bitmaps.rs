@@ -2,6 +2,10 @@
 
 use std::ops::Range;
 
+use crate::alloc::Owner;
+use crate::error::Result;
+use crate::stream_order::Readiness;
+
 /// A validity bitmap over some elements, with a bit for each `repeat` of them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ValidityBits {
@@ -30,6 +34,13 @@ impl ValidityBits {
     pub(super) fn bytes(&self) -> (*const u8, usize) {
         // Whole bytes of the offset are skipped.
         (self.start.wrapping_add(self.offset / 8), (self.offset % 8 + self.length).div_ceil(8))
+    }
+
+    /// Returns where a device finds them.
+    pub(super) fn level(&self) -> BitmapLevel {
+        let (start, bytes) = self.bytes();
+        let (repeat, group) = (self.repeat, self.group);
+        BitmapLevel { start: start.addr(), bytes, first_bit: self.offset % 8, repeat, group }
     }
 
     /// Returns the address of the bits.
@@ -101,3 +112,25 @@ impl BitmapBytes {
         self.first_bit
     }
 }
+
+/// Bitmaps in memory of a device that kernels have made; each starts at the first bit of a byte.
+#[derive(Clone)]
+pub(crate) struct DeviceBitmaps {
+    /// The address of the first one.
+    pub(crate) start: usize,
+    /// Bytes from one to the next.
+    pub(crate) pitch: usize,
+    pub(crate) owner: Owner,
+    /// When they are written.
+    pub(crate) readiness: Readiness,
+}
+
+impl DeviceBitmaps {
+    /// Returns the first byte of a column's bits.
+    pub(crate) fn column(&self, index: usize) -> *const u8 {
+        std::ptr::without_provenance(self.start.wrapping_add(index.wrapping_mul(self.pitch)))
+    }
+}
+
+/// Joins the bitmaps of so many elements into one for each column, on their device; `None` if nothing can.
+pub(crate) type JoinBits = fn(&Readiness, &[Vec<BitmapLevel>], usize) -> Result<Option<DeviceBitmaps>>;

@@ -39,7 +39,7 @@ mod to_arrow;
 mod validate;
 mod view;
 
-pub(crate) use bitmaps::{BitRange, BitmapBytes, BitmapLevel};
+pub(crate) use bitmaps::{BitRange, BitmapBytes, BitmapLevel, DeviceBitmaps};
 #[cfg(feature = "python")]
 pub(crate) use check::child_types;
 pub(crate) use check::{counts_in, has_type, same_layout};

@@ -114,8 +114,21 @@ impl ArrayNode {
     /// # Errors
     /// If a position overflows, which import has ruled out.
     pub(super) fn set_validity(&mut self, data_type: &DataType, bitmap: *const u8, nulls: usize) -> Result<()> {
+        self.skip(data_type, self.offset - self.offset % 8)?;
+        if let Some(validity) = self.buffers.first_mut() {
+            *validity = bitmap;
+        }
+        self.null_count = Some(nulls);
+        Ok(())
+    }
+
+    /// Moves the starts of the buffers, and of the children, behind so many of the slots before the first one. Bits then start in the byte of
+    /// that slot.
+    ///
+    /// # Errors
+    /// If a position overflows, which import has ruled out.
+    pub(super) fn skip(&mut self, data_type: &DataType, slots: usize) -> Result<()> {
         let overflow = || Error::invalid("the array's positions overflow");
-        let slots = self.offset - self.offset % 8;
         for (start, kind) in self.buffers.iter_mut().zip(buffers_of(data_type)) {
             let bytes = match kind {
                 Buffer::Validity | Buffer::Data => Some(0),
@@ -138,11 +151,7 @@ impl ArrayNode {
             child.length -= shared;
             child.null_count = child.null_count.filter(|count| *count == 0);
         }
-        if let Some(validity) = self.buffers.first_mut() {
-            *validity = bitmap;
-        }
-        self.offset -= slots;
-        self.null_count = Some(nulls);
+        self.offset = self.offset.checked_sub(slots).ok_or_else(overflow)?;
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow_schema::DataType;
 use smallvec::smallvec;
 
-use super::bitmaps::ValidityBits;
+use super::bitmaps::{BitmapLevel, JoinBits, ValidityBits};
 use super::check::has_validity;
 use super::export::shared_buffer;
 use super::foreign::{child, overflow, slot};
@@ -14,16 +14,19 @@ use super::mask::Mask;
 use super::node::ArrayNode;
 use super::view::ArrayView;
 use crate::alloc::Owner;
+use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::spec::PathColumns;
+use crate::stream_order::Readiness;
 
 impl DeviceArray {
     /// Returns an array of structs with these columns, each a view. A null of a struct is a null of its fields: where a struct and its
-    /// field both have a bitmap, a new one is made in host memory.
+    /// field both have a bitmap, a new one is made in host memory, or by `join` on a device.
     ///
     /// # Errors
-    /// If the array is of another layout; if bitmaps of a device would have to be joined, or a type has none; if an allocation fails.
-    pub(crate) fn at_paths(&self, paths: &PathColumns) -> Result<Self> {
+    /// If the array is of another layout; if bitmaps would have to be joined where nothing can, or a type has none; if an allocation or
+    /// `join` fails.
+    pub(crate) fn at_paths(&self, paths: &PathColumns, join: JoinBits) -> Result<Self> {
         let relabelled;
         let source = match Arc::ptr_eq(self.field(), paths.source()) {
             true => self,
@@ -32,26 +35,21 @@ impl DeviceArray {
                 &relabelled
             }
         };
-        let (view, mut owner) = (source.view(), source.owner());
+        let view = source.view();
         let DataType::Struct(fields) = view.field.data_type() else {
             return Err(Error::internal(format!("{} has no fields", view.field.data_type())));
         };
         let mut node = ArrayNode { length: view.length, null_count: Some(0), ..ArrayNode::default() };
-        let mut validity = std::ptr::null();
+        let mut joins = JoinedPaths { source, owner: source.owner(), on_device: Vec::new() };
+        node.buffers = smallvec![std::ptr::null()];
         match view.validity_levels().as_slice() {
             [] => {}
             [only] => {
-                validity = only.bytes().0;
+                node.buffers = smallvec![only.bytes().0];
                 (node.offset, node.null_count) = (only.offset % 8, only.nulls);
             }
-            _ => {
-                if let Some(mask) = source.joined(&view)? {
-                    node.null_count = Some(mask.nulls());
-                    (validity, owner) = shared_buffer(mask.shifted(0)?, owner);
-                }
-            }
+            levels => joins.join(&mut node, &view, levels, None)?,
         }
-        node.buffers = smallvec![validity];
         // Slots before the rows keep the rows' bits where they are in a byte.
         let first = view.offset.checked_sub(node.offset).ok_or_else(overflow)?;
         let length = view.length.checked_add(node.offset).ok_or_else(overflow)?;
@@ -62,76 +60,160 @@ impl DeviceArray {
             let offset = slot(array)?.checked_add(first).ok_or_else(overflow)?;
             let column = ArrayView { field, array, offset, length, inherited: Vec::new() };
             let column = below.iter().try_fold(column, |column, position| column.struct_field(*position))?;
-            let made = source.path_node(&column, &mut owner);
-            let named = |error: Error| {
-                let name = paths.field().data_type();
-                let DataType::Struct(columns) = name else { return error };
-                columns.get(node.children.len()).map_or(error.clone(), |column| error.in_column(column.name()))
-            };
-            let made = made.map_err(named)?;
+            let place = node.children.len();
+            let made = joins.path_node(&column, place).map_err(|error| named(paths, place, error))?;
             node.children.push(made);
         }
-        array_ready_at(node.export(&owner)?, paths.field().clone(), source.readiness().cloned())
+        let (owner, readiness) = joins.finish(&mut node, length, join).map_err(|(place, error)| match place {
+            Some(place) => named(paths, place, error),
+            None => error,
+        })?;
+        array_ready_at(node.export(&owner)?, paths.field().clone(), readiness)
     }
+}
 
+/// The error, of the column of a path.
+fn named(paths: &PathColumns, place: usize, error: Error) -> Error {
+    let DataType::Struct(columns) = paths.field().data_type() else { return error };
+    columns.get(place).map_or(error.clone(), |column| error.in_column(column.name()))
+}
+
+/// JoinedPaths the bitmaps of columns with those of the structs around them.
+struct JoinedPaths<'a> {
+    source: &'a DeviceArray,
+    /// What keeps the memory of the columns, and the bitmaps that were made.
+    owner: Owner,
+    /// Bitmaps to be made on the device, all at once.
+    on_device: Vec<DeviceJoin>,
+}
+
+/// A bitmap to be made on a device.
+struct DeviceJoin {
+    /// Whose: the number of the column; `None` for the rows'.
+    place: Option<usize>,
+    /// The number of the buffer.
+    buffer: usize,
+    levels: Vec<BitmapLevel>,
+}
+
+impl JoinedPaths<'_> {
     /// A column with the nulls of its structs.
-    fn path_node(&self, column: &ArrayView<'_>, owner: &mut Owner) -> Result<ArrayNode> {
+    fn path_node(&mut self, column: &ArrayView<'_>, place: usize) -> Result<ArrayNode> {
         let mut node = ArrayNode::range(column)?;
         let data_type = column.field.data_type();
         if column.inherited.is_empty() || *data_type == DataType::Null {
             return Ok(node);
         }
         if !has_validity(data_type) {
-            return match self.joined_inherited(column)? {
-                None => Ok(node),
-                Some(_) => Err(Error::unsupported(format!("{data_type} has no validity, and its struct has nulls"))
+            return match self.has_null_structs(column)? {
+                false => Ok(node),
+                true => Err(Error::unsupported(format!("{data_type} has no validity, and its struct has nulls"))
                     .remedy_is("fill the nulls of the struct first, or cast the field to a type with validity")),
             };
         }
-        if let [only] = column.validity_levels().as_slice()
-            && only.offset % 8 == node.offset % 8
-        {
-            node.set_validity(data_type, only.bytes().0, 0)?;
-            node.null_count = only.nulls;
-            return Ok(node);
+        match column.validity_levels().as_slice() {
+            [only] if only.offset % 8 == node.offset % 8 => {
+                node.set_validity(data_type, only.bytes().0, 0)?;
+                node.null_count = only.nulls;
+            }
+            levels => self.join(&mut node, column, levels, Some(place))?,
         }
-        if let Some(mask) = self.joined(column)? {
+        Ok(node)
+    }
+
+    /// JoinedPaths the bitmaps of a view, and sets the one that comes out on its node: now in host memory, in the end on a device.
+    fn join(
+        &mut self,
+        node: &mut ArrayNode,
+        view: &ArrayView<'_>,
+        levels: &[ValidityBits],
+        place: Option<usize>,
+    ) -> Result<()> {
+        let data_type = view.field.data_type();
+        let levels = if view.length == 0 { &[] } else { levels };
+        if !self.source.device().is_cpu() && !levels.is_empty() {
+            let bits = [(0, levels.iter().map(ValidityBits::level).collect())];
+            // What a kernel makes starts at the first bit of a byte: values that are bits are brought there, too.
+            let values = (*data_type == DataType::Boolean && !node.offset.is_multiple_of(8))
+                .then(|| value_bits(node))
+                .transpose()?;
+            let values = values.flatten().map(|values| (1, vec![values]));
+            let join = |(buffer, levels)| DeviceJoin { place, buffer, levels };
+            self.on_device.extend(bits.into_iter().chain(values).map(join));
+            node.skip(data_type, node.offset)?;
+            node.null_count = None;
+            return Ok(());
+        }
+        // SAFETY: host memory, or no bits. The bitmaps that the view inherits are of structs of the array, which import checked against
+        // their offsets and lengths, and which live as long as the array that the view borrows.
+        let mask = unsafe { Mask::combine(levels, view.length) }?;
+        if let Some(mask) = mask {
             let nulls = mask.nulls();
-            let (validity, both) = shared_buffer(mask.shifted(node.offset)?, owner.clone());
-            *owner = both;
+            let (validity, both) = shared_buffer(mask.shifted(node.offset)?, self.owner.clone());
+            self.owner = both;
             node.set_validity(data_type, validity, nulls)?;
         } else {
             node.buffers.first_mut().into_iter().for_each(|validity| *validity = std::ptr::null());
             node.null_count = Some(0);
         }
-        Ok(node)
+        Ok(())
     }
 
-    /// The nulls of all levels of a view of this array, joined.
-    fn joined<'a>(&self, view: &ArrayView<'a>) -> Result<Option<Mask<'a>>> {
-        self.require_joinable()?;
-        // SAFETY: host memory: `require_joinable`. The bitmaps that the view inherits are of structs of this array, which import
-        // checked against their offsets and lengths, and which live as long as the array that the view borrows for 'a.
-        unsafe { view.host_mask() }
-    }
-
-    /// The nulls of the structs around a view of this array, without its own.
-    fn joined_inherited<'a>(&self, view: &ArrayView<'a>) -> Result<Option<Mask<'a>>> {
-        self.require_joinable()?;
-        let levels: &[ValidityBits] = &view.inherited;
-        // SAFETY: host memory: `require_joinable`. The bitmaps are of structs of this array, which import checked against their
-        // offsets and lengths, and which live as long as the array that the view borrows for 'a.
-        unsafe { Mask::combine(levels, view.length) }
-    }
-
-    /// Refuses bitmaps that are not in host memory.
-    fn require_joinable(&self) -> Result<()> {
-        if self.device().is_cpu() {
-            return Ok(());
+    /// Returns whether a struct around a view is null.
+    fn has_null_structs(&self, view: &ArrayView<'_>) -> Result<bool> {
+        if !self.source.device().is_cpu() {
+            return Err(refused(self.source.device()));
         }
-        let reason = format!("a struct has nulls, which are not joined with those of its fields on {}", self.device());
-        Err(Error::new(ErrorKind::Device, reason).remedy_is(self.device().host_remedy()))
+        // SAFETY: host memory. The bitmaps are of structs of the array, which import checked against their offsets and lengths, and
+        // which live as long as the array that the view borrows.
+        Ok(unsafe { Mask::combine(&view.inherited, view.length) }?.is_some())
     }
+
+    /// Makes the bitmaps of a device for `length` slots, and sets them. Returns what owns all memory, and when it is written; an error with
+    /// the number of its column.
+    fn finish(
+        self,
+        node: &mut ArrayNode,
+        length: usize,
+        join: JoinBits,
+    ) -> std::result::Result<(Owner, Option<Readiness>), (Option<usize>, Error)> {
+        let readiness = self.source.readiness().cloned();
+        let (Some(first), Some(written)) = (self.on_device.first(), &readiness) else {
+            return Ok((self.owner, readiness));
+        };
+        let (places, levels): (Vec<_>, Vec<_>) =
+            self.on_device.iter().map(|join| ((join.place, join.buffer), join.levels.clone())).unzip();
+        let made = join(written, &levels, length).map_err(|error| (None, error))?;
+        let made = made.ok_or_else(|| (first.place, refused(written.device())))?;
+        for (at, (place, buffer)) in places.into_iter().enumerate() {
+            let node = match place {
+                None => Some(&mut *node),
+                Some(place) => node.children.get_mut(place),
+            };
+            let start = node.and_then(|node| node.buffers.get_mut(buffer));
+            *start.ok_or_else(|| (place, Error::internal("a bitmap of no buffer")))? = made.column(at);
+        }
+        let joined = Readiness::joined([written.clone(), made.readiness]).map_err(|error| (None, error))?;
+        Ok((Arc::new((made.owner, self.owner)), joined))
+    }
+}
+
+/// Where a device finds the values of a node of bools; `None` if it has none.
+fn value_bits(node: &ArrayNode) -> Result<Option<BitmapLevel>> {
+    let end = node.offset.checked_add(node.length).ok_or_else(overflow)?;
+    let level = |start: &*const u8| BitmapLevel {
+        start: start.wrapping_add(node.offset / 8).addr(),
+        bytes: end.div_ceil(8) - node.offset / 8,
+        first_bit: node.offset % 8,
+        repeat: 1,
+        group: 1,
+    };
+    Ok(node.buffers.get(1).filter(|start| !start.is_null()).map(level))
+}
+
+fn refused(device: Device) -> Error {
+    let reason = format!("a struct has nulls, which are not joined with those of its fields on {device}");
+    Error::new(ErrorKind::Device, reason).remedy_is(device.host_remedy())
 }
 
 #[cfg(test)]
@@ -163,7 +245,7 @@ mod tests {
 
     fn columns_of(array: &DeviceArray, names: &[&str]) -> RecordBatch {
         let paths = Conversion::default().columns(names.iter().copied()).paths(array.field()).unwrap().unwrap();
-        array.at_paths(&paths).unwrap().to_record_batch().unwrap()
+        array.at_paths(&paths, |_, _, _| Ok(None)).unwrap().to_record_batch().unwrap()
     }
 
     #[test]
@@ -237,7 +319,7 @@ mod tests {
         let field = Arc::new(Field::new("", all.data_type().clone(), true));
         let array = DeviceArray::from_arrow(all.slice(9, 8).as_ref(), field).unwrap();
         let paths = Conversion::default().columns(["s.a"]).paths(array.field()).unwrap().unwrap();
-        let made = array.at_paths(&paths).unwrap();
+        let made = array.at_paths(&paths, |_, _, _| Ok(None)).unwrap();
         let rows = made.to_arrow().unwrap();
         let rows = rows.as_any().downcast_ref::<StructArray>().unwrap();
         for row in 0..8 {
@@ -261,11 +343,14 @@ mod tests {
             let field = Arc::new(Field::new("", rows.data_type().clone(), true));
             let array = DeviceArray::from_arrow(rows.as_ref(), field).unwrap();
             let paths = Conversion::default().columns(["s.u"]).paths(array.field()).unwrap().unwrap();
-            let refused = array.at_paths(&paths).err().map(|error| (error.kind(), error.column().map(str::to_owned)));
+            let refused = array
+                .at_paths(&paths, |_, _, _| Ok(None))
+                .err()
+                .map(|error| (error.kind(), error.column().map(str::to_owned)));
             let expected = (!is_taken).then(|| (ErrorKind::Unsupported, Some("s.u".to_owned())));
             assert_eq!(refused, expected, "{}", array.field());
             // Rows without a null need no place for one.
-            assert_eq!(array.slice(0, 1).unwrap().at_paths(&paths).unwrap().len(), 1);
+            assert_eq!(array.slice(0, 1).unwrap().at_paths(&paths, |_, _, _| Ok(None)).unwrap().len(), 1);
         }
     }
 }

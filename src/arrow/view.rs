@@ -313,12 +313,8 @@ impl<'a> Leaf<'a> {
         if matches!(self.innermost, Some((DataType::Null, _))) {
             return None;
         }
-        let level = |level: &ValidityBits| {
-            let (start, bytes) = level.bytes();
-            let (repeat, group) = (level.repeat, level.group);
-            BitmapLevel { start: start.addr(), bytes, first_bit: level.offset % 8, repeat, group }
-        };
-        Some(self.validity.iter().filter(|level| level.repeat > 0 && self.elements > 0).map(level).collect())
+        let levels = self.validity.iter().filter(|level| level.repeat > 0 && self.elements > 0);
+        Some(levels.map(ValidityBits::level).collect())
     }
 
     /// Returns the addresses of the bits that [`Leaf::mask_read`] reads; without those of a dictionary's values if these are

@@ -9,7 +9,7 @@ use super::require_host;
 #[cfg(feature = "python")]
 use super::{chunks_to_tensor_by, run_here};
 use crate::alloc::fallible;
-use crate::arrow::{ArrayNode, DeviceArray, array_ready_at};
+use crate::arrow::{ArrayNode, DeviceArray, DeviceBitmaps, array_ready_at};
 use crate::convert::{self, compact};
 use crate::copy_log::{self, Copied};
 use crate::cuda::is_cuda;
@@ -19,7 +19,7 @@ use crate::dtype::DType;
 use crate::error::ErrorKind;
 use crate::error::{Error, Remedy, Result};
 use crate::ffi::dlpack::DLDeviceType;
-use crate::kernels::{self, PackedBits, moved};
+use crate::kernels::{self, moved};
 use crate::plan::{Placement, Plan};
 use crate::spec::{CopyMode, Element, TensorField};
 #[cfg(feature = "python")]
@@ -103,7 +103,7 @@ pub(crate) fn require_validity_on(values: Device, valid: &Tensor) -> Result<()> 
 ///
 /// # Errors
 /// When an allocation fails.
-pub(crate) fn pack_on_device(columns: &[Tensor], rows: usize, device: Device) -> Result<Option<PackedBits>> {
+pub(crate) fn pack_on_device(columns: &[Tensor], rows: usize, device: Device) -> Result<Option<DeviceBitmaps>> {
     let dense = |valid: &Tensor| match valid.is_row_major() {
         true => Ok(valid.clone()),
         false => moved(valid, "strided validity gathered"),
@@ -191,7 +191,7 @@ pub(crate) struct ColumnNode {
 
 impl ColumnNode {
     /// Returns the same column of a device with column `index` of `bits` as its validity bitmap. The caller joins the stream order of both.
-    pub(crate) fn with_device_bitmap(mut self, bits: &PackedBits, index: usize) -> Self {
+    pub(crate) fn with_device_bitmap(mut self, bits: &DeviceBitmaps, index: usize) -> Self {
         if let Some(bitmap) = self.node.buffers.first_mut() {
             *bitmap = bits.column(index);
         }

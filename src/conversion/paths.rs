@@ -3,6 +3,7 @@
 use crate::arrow::{Chunks, DeviceArrayStream};
 use crate::column::check_types;
 use crate::error::{Error, Result};
+use crate::kernels::join_bits;
 use crate::spec::Conversion;
 
 impl Conversion {
@@ -21,7 +22,8 @@ impl Conversion {
     pub(crate) fn at_paths<'a>(&self, chunks: Chunks<'a>) -> Result<Chunks<'a>> {
         let Some(paths) = self.paths(chunks.field())? else { return Ok(chunks) };
         check_types(chunks.field(), chunks.arrays())?;
-        let arrays = chunks.arrays().iter().map(|array| array.at_paths(&paths)).collect::<Result<Vec<_>>>()?;
+        let arrays =
+            chunks.arrays().iter().map(|array| array.at_paths(&paths, join_bits)).collect::<Result<Vec<_>>>()?;
         Ok((paths.field().clone(), arrays).into())
     }
 
@@ -35,7 +37,7 @@ impl Conversion {
         read: impl FnOnce(&mut DeviceArrayStream) -> Result<R>,
     ) -> Result<R> {
         let Some(paths) = self.paths(stream.field())? else { return read(stream) };
-        let before = stream.set_paths(Some(paths));
+        let before = stream.set_paths(Some((paths, join_bits)));
         let result = read(stream);
         stream.set_paths(before);
         result
@@ -47,7 +49,7 @@ impl Conversion {
     /// For paths that lead to no field.
     pub(crate) fn stream_at_paths(&self, mut stream: DeviceArrayStream) -> Result<DeviceArrayStream> {
         if let Some(paths) = self.paths(stream.field())? {
-            stream.set_paths(Some(paths));
+            stream.set_paths(Some((paths, join_bits)));
         }
         Ok(stream)
     }

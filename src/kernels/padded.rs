@@ -5,10 +5,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::decoded::{Decoder, PaddedItems};
-use super::source::{bits, has_kernel};
+use super::source::{bits, has_kernel, kernel_level};
 use super::{Check, KernelSource, Shape, Written, device_of, enter, pack};
 use crate::arrow::{BitRange, BitmapLevel};
-use crate::cuda::{ColumnType, Current, DeviceBuffer, KernelLevel, KernelRows, PinnedBlock, PlacedElements, Stream};
+use crate::cuda::{ColumnType, Current, DeviceBuffer, KernelRows, PinnedBlock, PlacedElements, Stream};
 use crate::error::{Error, ErrorKind, Result};
 use crate::spec::{Pattern, Side, Spec};
 use crate::stream_order::{self, Readiness, Wait, allocate, allocate_scratch};
@@ -303,13 +303,7 @@ impl Placer<'_> {
             _ => {}
         }
         let count = u32::try_from(levels.len()).map_err(|_| too_large())?;
-        let words: Vec<u64> = levels
-            .iter()
-            .flat_map(|level| {
-                let (repeat, group) = (level.repeat as u64, level.group as u64);
-                KernelLevel { bits: bits(level.start, level.first_bit), repeat, group }.to_words()
-            })
-            .collect();
+        let words: Vec<u64> = levels.iter().flat_map(|level| kernel_level(level).to_words()).collect();
         let table = self.allocate(words.len().checked_mul(8).ok_or_else(too_large)?)?;
         let out = self.allocate(elements.div_ceil(8))?;
         // SAFETY: the scratch memory was allocated in the order of the stream, with room for the words.

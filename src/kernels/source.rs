@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::arrow::{BitRange, BitmapLevel, DictionaryValues, Leaf};
-use crate::cuda::{CodeMeaning, ColumnType, Current, DeviceBits, KernelDictionary, KernelRuns, Stream};
+use crate::cuda::{CodeMeaning, ColumnType, Current, DeviceBits, KernelDictionary, KernelLevel, KernelRuns, Stream};
 use crate::error::Result;
 use crate::spec::{Element, Nulls, Spec};
 use crate::transfer::device_address;
@@ -388,4 +388,10 @@ pub(crate) fn is_gathered(spec: &Spec) -> bool {
 pub(super) fn bits(start: usize, first_bit: usize) -> DeviceBits {
     // Device addresses that this process reaches have at most 64 bits.
     DeviceBits { bitmap: device_address(start).unwrap_or(u64::MAX), first: first_bit as u64 }
+}
+
+/// A level as kernels read it.
+pub(super) fn kernel_level(level: &BitmapLevel) -> KernelLevel {
+    let (repeat, group) = (level.repeat as u64, level.group as u64);
+    KernelLevel { bits: bits(level.start, level.first_bit), repeat, group }
 }

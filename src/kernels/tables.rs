@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::check::VALUE_BYTES;
 use super::shape::Shape;
-use super::source::{KernelSource, bits};
+use super::source::{KernelSource, kernel_level};
 use crate::alloc::fallible;
 use crate::cuda::{
     Column, ColumnType, Current, DeviceBits, KernelDictionary, KernelLevel, KernelRuns, PinnedBlock, Stream,
@@ -108,10 +108,7 @@ impl Tables {
                 let mut out = None;
                 if needs_join(source) {
                     let first = column_bytes + levels.len() * KernelLevel::BYTES;
-                    levels.extend(source.levels.iter().map(|level| {
-                        let (repeat, group) = (level.repeat as u64, level.group as u64);
-                        Upload::Level(KernelLevel { bits: bits(level.start, level.first_bit), repeat, group })
-                    }));
+                    levels.extend(source.levels.iter().map(|level| Upload::Level(kernel_level(level))));
                     out = Some(bytes);
                     let count = u32::try_from(source.levels.len()).map_err(|_| too_large())?;
                     joined.push(Joined { levels: first, count, elements: source.elements as u64, out: bytes });

@@ -14,6 +14,7 @@ use crate::categories::leaf_of;
 use crate::convert::{LOOK_UP, look_for_signals};
 use crate::dtype::{DType, Kind};
 use crate::error::{Error, Remedy, Result};
+use crate::kernels::join_bits;
 use crate::spec::{
     Conversion, DictionaryMode, Element, NullPolicy, Options, PathColumns, Scalar, Spec, all_or_errors, select,
 };
@@ -221,7 +222,7 @@ impl Statistics {
         array.require_type(&self.field)?;
         let copied = if array.device().is_cpu() { None } else { Some(on_host(array, None)?) };
         let array = copied.as_ref().unwrap_or(array);
-        let named = self.paths.as_deref().map(|paths| array.at_paths(paths)).transpose()?;
+        let named = self.paths.as_deref().map(|paths| array.at_paths(paths, join_bits)).transpose()?;
         let array = named.as_ref().unwrap_or(array);
         for column in &mut self.columns {
             let values = array.column(column.position)?;

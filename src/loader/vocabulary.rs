@@ -11,6 +11,7 @@ use crate::arrow::DeviceArray;
 use crate::categories::{Categories, Key, ValueKind, leaf_of, values_of};
 use crate::convert::each_value;
 use crate::error::{Error, Remedy, Result};
+use crate::kernels::join_bits;
 use crate::spec::{Conversion, PathColumns, select};
 
 /// Collects the different values of columns, array by array: the categories are all values that are no nulls, in ascending order of
@@ -79,7 +80,7 @@ impl DistinctValues {
         array.require_type(&self.field)?;
         let copied = if array.device().is_cpu() { None } else { Some(on_host(array, None)?) };
         let (array, limit) = (copied.as_ref().unwrap_or(array), self.limit);
-        let named = self.paths.as_deref().map(|paths| array.at_paths(paths)).transpose()?;
+        let named = self.paths.as_deref().map(|paths| array.at_paths(paths, join_bits)).transpose()?;
         let array = named.as_ref().unwrap_or(array);
         for column in &mut self.columns {
             let values = array.column(column.position)?;

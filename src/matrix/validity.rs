@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use crate::alloc::fallible;
+use crate::arrow::DeviceBitmaps;
 use crate::column::{Bitmap, pack_on_device, require_host, require_row_bools, require_validity_on};
 use crate::convert::{pack_bools_into, split_rows};
 use crate::copy_log::{self, Copied};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Counted, Error, ErrorKind, Result};
-use crate::kernels::{PackedBits, split_columns};
+use crate::kernels::split_columns;
 use crate::plan::Action;
 use crate::tensor::Tensor;
 
@@ -78,7 +79,7 @@ impl DeviceValidity {
     ///
     /// # Errors
     /// If an allocation fails.
-    pub(super) fn pack(&self, rows: usize, device: Device) -> Result<Option<PackedBits>> {
+    pub(super) fn pack(&self, rows: usize, device: Device) -> Result<Option<DeviceBitmaps>> {
         let columns = match self {
             Self::Rows(valid) => std::slice::from_ref(valid),
             Self::Elements(columns) => columns,

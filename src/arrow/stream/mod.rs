@@ -20,6 +20,7 @@ pub use export::{export_device_stream, export_stream};
 #[cfg(feature = "python")]
 pub(crate) use exported::forget_messages;
 
+use super::bitmaps::JoinBits;
 use super::check::same_layout;
 use super::import::{DeviceArray, host};
 use super::same_schema::{difference, is_reordered};
@@ -35,7 +36,7 @@ pub struct DeviceArrayStream {
     field: FieldRef,
     device_type: DLDeviceType,
     /// The columns that a reader has of each array, instead of all.
-    paths: Option<Arc<PathColumns>>,
+    paths: Option<(Arc<PathColumns>, JoinBits)>,
     arrays: Box<dyn Iterator<Item = Result<DeviceArray>> + Send>,
 }
 
@@ -86,11 +87,15 @@ impl DeviceArrayStream {
     /// The field of every array.
     #[must_use]
     pub fn field(&self) -> &FieldRef {
-        self.paths.as_deref().map_or(&self.field, PathColumns::field)
+        self.paths.as_ref().map_or(&self.field, |(paths, _)| paths.field())
     }
 
-    /// Sets the columns that a reader has of each array; `None` for all. Returns those that it had before.
-    pub(crate) fn set_paths(&mut self, paths: Option<Arc<PathColumns>>) -> Option<Arc<PathColumns>> {
+    /// Sets the columns that a reader has of each array, as [`DeviceArray::at_paths`] makes them; `None` for all. Returns those that it had
+    /// before.
+    pub(crate) fn set_paths(
+        &mut self,
+        paths: Option<(Arc<PathColumns>, JoinBits)>,
+    ) -> Option<(Arc<PathColumns>, JoinBits)> {
         std::mem::replace(&mut self.paths, paths)
     }
 
@@ -108,7 +113,7 @@ impl Iterator for DeviceArrayStream {
         let next = self.arrays.next()?;
         let array = next.and_then(|array| self.check(array));
         Some(match &self.paths {
-            Some(paths) => array.and_then(|array| array.at_paths(paths)),
+            Some((paths, join)) => array.and_then(|array| array.at_paths(paths, *join)),
             None => array,
         })
     }

@@ -12,6 +12,7 @@ use crate::arrow::{DeviceArray, DeviceArrayStream};
 use crate::device::Device;
 use crate::error::Result;
 use crate::ffi::dlpack::DLDeviceType;
+use crate::kernels::join_bits;
 use crate::python::arrow_input::Unread;
 use crate::python::attach::attached;
 use crate::python::errors::item_taken;
@@ -140,7 +141,7 @@ impl Drop for HeldStream {
 /// The stream of some columns of another one.
 pub(super) fn columns_of(stream: DeviceArrayStream, columns: PathColumns) -> DeviceArrayStream {
     let (field, device_type) = (columns.field().clone(), stream.device_type());
-    DeviceArrayStream::new(field, device_type, stream.map(move |array| array?.at_paths(&columns)))
+    DeviceArrayStream::new(field, device_type, stream.map(move |array| array?.at_paths(&columns, join_bits)))
 }
 
 /// The stream of one array.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import arrow_dlpack as ad
+import driver
 import numpy as np
 import pyarrow as pa
 import pytest
-from device_arrow import CUDA, CUDA_MANAGED, DeviceArray, DeviceStream, exported
+from device_arrow import CUDA, CUDA_HOST, CUDA_MANAGED, DeviceArray, DeviceStream, exported
 
 ROWS = 130
 
@@ -61,9 +62,81 @@ def test_a_loader_reads_fields_of_a_device() -> None:
     assert np.array_equal(made, ad.to_tensors(whole, columns=["s.a"], nulls=-1, xp=np)["s.a"])
 
 
-def test_bitmaps_of_two_levels_are_refused_until_the_data_is_on_the_host() -> None:
+LEAVES = {
+    "int32": pa.array(np.arange(ROWS, dtype="int32"), mask=np.arange(ROWS) % 5 == 1),
+    "bool": pa.array(np.arange(ROWS) % 3 == 0, mask=np.arange(ROWS) % 5 == 1),
+    "pairs": pa.FixedSizeListArray.from_arrays(
+        pa.array(np.arange(2 * ROWS, dtype="int16")), 2, mask=pa.array(np.arange(ROWS) % 5 == 1)
+    ),
+    "codes": pa.array([None if row % 5 == 1 else "abcd"[row % 4] for row in range(ROWS)]).dictionary_encode(),
+}
+
+
+def two_levels(leaf: pa.Array, skipped: int = 0) -> pa.StructArray:
+    """Rows of structs with nulls at both levels; the field starts `skipped` slots behind its buffers, and the struct does not."""
+    leaf = leaf[skipped:]
+    number = np.arange(len(leaf))
+    inner = pa.StructArray.from_arrays([leaf], ["a"], mask=pa.array(number % 7 == 2))
+    return pa.StructArray.from_arrays([inner, pa.array(number.astype("float32"))], ["s", "y"])
+
+
+@pytest.mark.parametrize("kind", [CUDA, CUDA_HOST])
+@pytest.mark.parametrize("skipped", [0, 3])
+@pytest.mark.parametrize("name", LEAVES)
+def test_nulls_of_two_levels_are_joined_on_the_device(name: str, skipped: int, kind: int) -> None:
+    whole = two_levels(LEAVES[name], skipped)
+    for data in (whole, whole[16:100], whole[13:77], whole[5:5]):
+        expected = ad.to_tensors(data, columns=["s.a"], nulls="keep", xp=np)["s.a"]
+        kept = ad.validity(data, columns=["s.a"], xp=np).reshape(expected.shape)
+        expected = expected[kept]
+        source = ad.from_arrow(DeviceArray(data, kind).give())
+        valid = ad.validity(source, columns=["s.a"])
+        values = ad.to_tensors(source, columns=["s.a"], nulls="keep")["s.a"]
+        assert {values.device.type, valid.device.type} <= {CUDA, kind}
+        assert np.array_equal(np.array(valid.to_device("cpu")).reshape(kept.shape), kept)
+        assert np.array_equal(np.array(values.to_device("cpu"))[kept], expected)
+        moved = ad.to_tensors(source, columns=["s.a"], nulls="keep", device="cpu", xp=np)["s.a"]
+        assert np.array_equal(moved[kept], expected)
+        if len(data):
+            with pytest.raises(ad.NullError) as caught:
+                ad.to_tensors(source, columns=["s.a"])
+            first = int(np.argmin(kept.reshape(len(data), -1)[:, 0]))
+            assert (caught.value.column, caught.value.row) == ("s.a", first)
+
+
+def test_many_fields_of_one_struct_are_joined_in_one_matrix() -> None:
+    number = np.arange(ROWS)
+    fields = [pa.array(number.astype("float32"), mask=number % (at + 2) == 1) for at in range(20)]
+    names = [f"f{at}" for at in range(20)]
+    inner = pa.StructArray.from_arrays(fields, names, mask=pa.array(number % 7 == 2))
+    data = pa.StructArray.from_arrays([inner], ["s"])
+    columns = [f"s.{name}" for name in names]
+    made = ad.to_tensor(DeviceArray(data).give(), columns=columns, nulls=-1)
+    assert np.array_equal(np.array(made.to_device("cpu")), ad.to_tensor(data, columns=columns, nulls=-1, xp=np))
+
+
+def test_chunks_of_a_stream_with_nulls_at_two_levels() -> None:
+    whole = two_levels(LEAVES["bool"])
+    chunks = [whole[:3], whole[3:64], whole[64:]]
+    stream = ad.from_arrow(DeviceStream([DeviceArray(chunk) for chunk in chunks]).give())
+    made = ad.to_tensors(stream, columns=["s.a"], nulls=True)["s.a"]
+    expected = ad.to_tensors(whole, columns=["s.a"], nulls=True, xp=np)["s.a"]
+    assert np.array_equal(np.array(made.to_device("cpu")), expected)
+
+
+def test_joined_bitmaps_are_freed_with_what_reads_them() -> None:
+    source = ad.from_arrow(DeviceArray(two_levels(LEAVES["int32"])).give())
+    for _ in range(5):
+        ad.to_tensors(source, columns=["s.a"], nulls=0)
+    assert driver.drain() == 0
+    # What was given back is freed by work of the device, too.
+    driver.run_all()
+    assert ad.memory_stats()["cuda:0"]["pool_used"] == 0
+
+
+def test_bitmaps_of_managed_memory_are_refused_until_the_data_is_on_the_host() -> None:
     data = batch(True, True)
-    source = ad.from_arrow(DeviceArray(data).give())
+    source = ad.from_arrow(DeviceArray(data, CUDA_MANAGED).give())
     for call in (
         lambda: ad.to_tensors(source, columns=["s.a"], nulls=0),
         lambda: ad.to_tensors(source, columns=["s.a"], nulls=0, device="cpu"),
