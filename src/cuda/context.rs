@@ -330,6 +330,21 @@ impl Current {
     pub(super) fn driver(&self) -> &'static Driver {
         self.device.driver
     }
+
+    /// Makes the context current again if foreign code has left another one, as one that chooses a device does.
+    ///
+    /// # Errors
+    /// If the driver refuses.
+    pub(crate) fn restore(&self) -> Called {
+        if self.device.is_current()? {
+            return Ok(());
+        }
+        // The other one stands in the place of ours, or above it.
+        let mut other = ContextHandle::NULL;
+        // SAFETY: `other` is a local that the driver sets. The context is of this thread, and no guard of ours has pushed it.
+        let _ = unsafe { self.driver().context_pop(&raw mut other) };
+        self.device.make_current().map(drop)
+    }
 }
 
 impl Drop for Current {

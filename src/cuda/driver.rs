@@ -126,6 +126,11 @@ impl Status {
         self.is_sticky() || matches!(self.code, 3 | 4 | 709)
     }
 
+    /// Returns whether the stream of the call was destroyed, or its context.
+    pub(crate) fn is_of_no_stream(self) -> bool {
+        matches!(self.code, 400 | 709)
+    }
+
     /// Returns whether the context is lost: every later call fails too.
     fn is_sticky(self) -> bool {
         // ECC, NVLink, contained by the device; illegal address, launch timeout, assert, hardware stack, illegal instruction,

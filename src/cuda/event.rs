@@ -39,7 +39,12 @@ impl Event {
         }
         let event = Self { device, handle, stream: current.identity(stream), record: AtomicU64::new(0) };
         // SAFETY: the event is of the current context; that the stream is alive is the word of whoever named it.
-        unsafe { device.driver.event_record(handle, stream.handle()) }?;
+        let recorded = unsafe { device.driver.event_record(handle, stream.handle()) };
+        if let Err(status) = recorded {
+            // Not kept for later: it may be of another context, which foreign code has made current.
+            std::mem::ManuallyDrop::new(event).destroy();
+            return Err(status);
+        }
         Ok(event)
     }
 
@@ -141,8 +146,15 @@ impl Drop for Event {
             return;
         }
         drop(events);
+        self.destroy();
+    }
+}
+
+impl Event {
+    /// Destroys the event in the driver.
+    fn destroy(&self) {
         // The driver frees an incomplete event when it completes.
-        // SAFETY: an event of ours, which nobody uses after this.
+        // SAFETY: an event of ours, which nobody uses after this: it is being dropped, or never was.
         let destroy = || unsafe { self.device.driver.event_destroy(self.handle) };
         // An event knows its context, but a driver may ask for a current one. After any other error the event may be destroyed.
         if destroy().is_err_and(Status::refused_the_call)

@@ -196,12 +196,14 @@ impl ForeignBlock {
     ) -> Result<Option<(Self, Option<Stream>)>, NoMemory> {
         let device = current.device();
         let ordinal = device.ordinal();
-        let allocated = {
+        let (allocated, restored) = {
             // Allocations inside the allocator do not come from it.
             let _pool = allocate_from(MemorySource::Pool);
-            match allocator.allocate(ordinal, bytes, stream) {
+            let allocated = allocator.allocate(ordinal, bytes, stream);
+            let restored = current.restore();
+            match allocated {
                 Err(AllocatorError::NotHere) => return Ok(None),
-                allocated => allocated?,
+                allocated => (allocated?, restored),
             }
         };
         let refused = |reason: String| {
@@ -219,6 +221,7 @@ impl ForeignBlock {
         device.foreign.fetch_add(bytes, Ordering::Relaxed);
         // Returned if it is refused.
         let block = Self { allocator: Arc::clone(allocator), device, address, bytes };
+        restored.map_err(|status| NoMemory::Failed(status.into()))?;
         if !address.is_multiple_of(ALIGNMENT) {
             return refused(format!("the allocator gave memory at {address:#x}, which is no multiple of {ALIGNMENT}"));
         }

@@ -79,7 +79,6 @@ pub(crate) struct StreamIdentity {
 
 impl StreamIdentity {
     /// Returns that of a stream that does not depend on the thread.
-    #[cfg(test)]
     pub(crate) const fn of_every_thread(ordinal: i32, stream: Stream) -> Self {
         Self { ordinal, stream, thread: 0 }
     }

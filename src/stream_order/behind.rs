@@ -5,15 +5,26 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::{Wait, host};
-use crate::cuda::{Called, CudaDevice, Current, Event, Stream, StreamIdentity};
+use crate::alloc::Owner;
+use crate::cuda::{Called, Current, Event, Stream, StreamIdentity};
 
 /// The work that must be done before memory is reused.
 pub(crate) struct Behind {
     ordinal: i32,
     /// Shared with the reaper, which waits for one of them while another thread may release the memory.
     events: SmallVec<[Arc<Event>; 2]>,
-    /// The devices on whose legacy default stream an event must still be recorded, as while that is being captured.
-    needs_legacy: SmallVec<[i32; 1]>,
+    /// The streams on which an event must still be recorded, as while they are being captured.
+    unrecorded: SmallVec<[Unrecorded; 1]>,
+    /// What keeps streams alive. Dropped with this: that may take the interpreter's lock.
+    owners: SmallVec<[Owner; 1]>,
+}
+
+/// A stream whose work by the time of the release must be done.
+pub(super) struct Unrecorded {
+    pub(super) ordinal: i32,
+    pub(super) stream: Stream,
+    /// What keeps the stream alive, if that is known.
+    pub(super) owner: Option<Owner>,
 }
 
 /// What is waited for next.
@@ -21,15 +32,16 @@ pub(crate) struct Behind {
 pub(super) enum Awaited {
     /// Work that this stream of a device, or of a thread, had.
     Stream(StreamIdentity),
-    /// The end of a capture on the legacy default stream of a device.
-    Capture(i32),
+    /// The end of a capture on this stream.
+    Capture(StreamIdentity),
     /// Work of a device of which the driver did not tell whether it is done.
     Unknown(i32),
 }
 
 impl Behind {
     pub(super) fn new(ordinal: i32, events: impl Iterator<Item = Event>) -> Self {
-        Self { ordinal, events: events.map(Arc::new).collect(), needs_legacy: SmallVec::new() }
+        let events = events.map(Arc::new).collect();
+        Self { ordinal, events, unrecorded: SmallVec::new(), owners: SmallVec::new() }
     }
 
     /// Returns the work that a stream of ours has now.
@@ -41,12 +53,14 @@ impl Behind {
         Ok(Self::new(current.device().ordinal(), event.into_iter()))
     }
 
-    /// Adds the work that the legacy default stream of each of these devices has now.
-    pub(super) fn and_legacy(self, ordinals: impl IntoIterator<Item = i32>) -> Self {
-        let mut behind = Self { needs_legacy: ordinals.into_iter().collect(), ..self };
-        if let Some(Ok(current)) = behind.enter() {
+    /// Adds the work that these streams have now.
+    pub(super) fn and_work_of(self, streams: SmallVec<[Unrecorded; 1]>) -> Self {
+        let mut behind = Self { unrecorded: streams, ..self };
+        if !behind.unrecorded.is_empty()
+            && let Some(Ok(current)) = behind.enter()
+        {
             // Otherwise it is recorded when the memory is looked at.
-            let _ = behind.record_legacy(&current);
+            let _ = behind.record_missing(&current);
         }
         behind
     }
@@ -65,8 +79,8 @@ impl Behind {
 
     /// Returns what is waited for next; `None` if all work was seen done.
     pub(super) fn place(&self) -> Option<Awaited> {
-        if let Some(ordinal) = self.needs_legacy.last().filter(|_| !Wait::ReleaseBehindLegacy.is_skipped()) {
-            return Some(Awaited::Capture(*ordinal));
+        if let Some(Unrecorded { ordinal, stream, .. }) = self.unrecorded.last() {
+            return Some(Awaited::Capture(StreamIdentity::of_every_thread(*ordinal, *stream)));
         }
         // The last use may be on another device than the memory, as after a copy between devices.
         self.event().map(|event| Awaited::Stream(event.identity()))
@@ -82,7 +96,11 @@ impl Behind {
     /// # Errors
     /// When the driver fails.
     pub(crate) fn is_done(&mut self, current: &Current) -> Called<bool> {
-        Ok(self.record_legacy(current)? && self.is_done_here()?)
+        if !self.unrecorded.is_empty() {
+            // A release of another library may have changed the thread's context.
+            current.restore()?;
+        }
+        Ok(self.record_missing(current)? && self.is_done_here()?)
     }
 
     /// Returns whether all work is done, on a thread in which any context is current. Never waits, and records no missing event.
@@ -107,34 +125,69 @@ impl Behind {
         self.place().is_none()
     }
 
-    /// Records the missing events on legacy default streams, which wait for all blocking streams of their device. Returns false while one
-    /// of them is captured.
+    /// Records the missing events. Returns false while one of their streams is captured, or its device cannot be started.
     ///
     /// # Errors
     /// When the driver fails.
-    fn record_legacy(&mut self, current: &Current) -> Called<bool> {
-        if Wait::ReleaseBehindLegacy.is_skipped() {
-            return Ok(true);
-        }
-        while let Some(ordinal) = self.needs_legacy.last().copied() {
-            let entered = match ordinal == current.device().ordinal() {
-                true => None,
-                false => CudaDevice::in_use().find(|device| device.ordinal() == ordinal),
-            };
-            let entered = entered.map(CudaDevice::enter_unchecked).transpose()?;
-            let current = entered.as_ref().unwrap_or(current);
-            // Recording an event would break the capture, or become a part of it.
-            if current.is_capturing(Stream::LEGACY)? {
-                return Ok(false);
+    fn record_missing(&mut self, current: &Current) -> Called<bool> {
+        let mut missing = std::mem::take(&mut self.unrecorded).into_iter();
+        let mut failed = Ok(());
+        for named in missing.by_ref() {
+            match recorded_on(current, named.ordinal, named.stream) {
+                Ok(Recorded::Event(event)) => {
+                    // The new event comes after these, because nobody destroys that stream. Each device has one, by the same number.
+                    let is_before = |earlier: &Event| {
+                        named.stream == Stream::LEGACY
+                            && earlier.stream() == Stream::LEGACY
+                            && earlier.device().ordinal() == named.ordinal
+                    };
+                    self.events.retain(|earlier| !is_before(earlier));
+                    self.events.push(Arc::new(event));
+                    self.owners.extend(named.owner);
+                }
+                Ok(Recorded::Gone) => self.owners.extend(named.owner),
+                Ok(Recorded::NotYet) => self.unrecorded.push(named),
+                Err(status) => {
+                    self.unrecorded.push(named);
+                    failed = Err(status);
+                    break;
+                }
             }
-            let event = Event::record(current, Stream::LEGACY)?;
-            // The new event comes after these, because nobody destroys that stream. Each device has one, by the same number.
-            let is_before =
-                |earlier: &Event| earlier.stream() == Stream::LEGACY && earlier.device().ordinal() == ordinal;
-            self.events.retain(|earlier| !is_before(earlier));
-            self.events.push(Arc::new(event));
-            self.needs_legacy.pop();
         }
-        Ok(true)
+        self.unrecorded.extend(missing);
+        failed.map(|()| self.unrecorded.is_empty())
+    }
+}
+
+/// What was recorded behind the work that a stream has.
+pub(super) enum Recorded {
+    Event(Event),
+    /// The stream was destroyed: what it had to do is known by the events before.
+    Gone,
+    /// The event would break a capture, or become a part of it; or the device cannot be started.
+    NotYet,
+}
+
+/// Records an event behind the work that a stream of a device has now. `current` is any device that is entered.
+///
+/// # Errors
+/// When the driver fails.
+pub(super) fn recorded_on(current: &Current, ordinal: i32, stream: Stream) -> Called<Recorded> {
+    let recorded = |current: &Current| {
+        if current.is_capturing(stream)? {
+            return Ok(Recorded::NotYet);
+        }
+        Event::record(current, stream).map(Recorded::Event)
+    };
+    let recorded = match ordinal == current.device().ordinal() {
+        true => recorded(current),
+        false => match host::device(ordinal) {
+            Ok(device) => recorded(&device.enter_unchecked()?),
+            Err(_) => Ok(Recorded::NotYet),
+        },
+    };
+    match recorded {
+        Err(status) if status.is_of_no_stream() && !stream.is_default() => Ok(Recorded::Gone),
+        recorded => recorded,
     }
 }

@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
 
-use super::behind::Behind;
-use super::{Readiness, Use, host, is_available};
-use crate::cuda::{Event, Stream, is_cuda, is_forked, is_host_visible};
+use super::behind::{Behind, Unrecorded};
+use super::{Readiness, Use, Wait, host, is_available};
+use crate::cuda::{CudaDevice, Event, Stream, is_cuda, is_forked, is_host_visible};
 
 /// What must be done before memory is reused.
 pub(crate) enum End {
@@ -50,13 +50,17 @@ impl Readiness {
             return End::Now;
         }
         let uses = uses.into_iter().filter(|used| !used.wait.is_skipped());
-        // Both events: the stream may be a later one that has the handle of the first.
-        let events = uses.flat_map(|Use { ordinal, stream, event, .. }| {
-            let event = event.filter(|event| !event.is_known_complete());
-            [event, stream.and_then(|stream| recorded_again(ordinal, stream))].into_iter().flatten()
-        });
-        let behind = Behind::new(self.home(), events);
-        End::Behind(if lent { behind.and_legacy(self.reached_from()) } else { behind })
+        let (mut events, mut streams) = (SmallVec::<[Event; 2]>::new(), SmallVec::new());
+        // Both: the stream may be a later one that has the handle of the first.
+        for Use { ordinal, stream, owner, event, .. } in uses {
+            events.extend(event.filter(|event| !event.is_known_complete()));
+            streams.extend(stream.map(|stream| Unrecorded { ordinal, stream, owner }));
+        }
+        if lent && !Wait::ReleaseBehindLegacy.is_skipped() {
+            let legacy = |ordinal| Unrecorded { ordinal, stream: Stream::LEGACY, owner: None };
+            streams.extend(self.reached_from().into_iter().map(legacy));
+        }
+        End::Behind(Behind::new(self.home(), events.into_iter()).and_work_of(streams))
     }
 
     /// The devices from which others may use the memory: page-locked and managed memory is every device's.
@@ -64,16 +68,11 @@ impl Readiness {
         let own = self.home();
         let mut ordinals = SmallVec::from_iter([own]);
         if is_host_visible(self.0.device) {
-            let active = host::device(own).ok().and_then(|device| device.active().ok()).unwrap_or_default();
-            ordinals.extend(active.into_iter().filter(|other| *other != own && host::device(*other).is_ok()));
+            let active = host::device(own).ok().and_then(|device| device.active().ok());
+            // Where the driver does not tell which devices are used, those that this package uses are.
+            let active = active.unwrap_or_else(|| CudaDevice::in_use().map(CudaDevice::ordinal).collect());
+            ordinals.extend(active.into_iter().filter(|other| *other != own));
         }
         ordinals
     }
-}
-
-/// Records an event behind the work that a stream got since; `None` if the driver cannot, as when the stream was
-/// destroyed.
-pub(super) fn recorded_again(ordinal: i32, stream: Stream) -> Option<Event> {
-    let current = host::device(ordinal).ok()?.enter_unchecked().ok()?;
-    (current.is_capturing(stream) == Ok(false)).then(|| Event::record(&current, stream).ok())?
 }

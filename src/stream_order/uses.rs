@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
 
+use super::behind::{Recorded, recorded_on};
 use super::capture::captured_with;
-use super::release::recorded_again;
 use super::{Readiness, Use, Wait, enter, host, settle};
 use crate::alloc::Owner;
 use crate::cuda::{Current, Event, Stream, StreamIdentity, is_host_visible};
@@ -64,14 +64,14 @@ impl Readiness {
     /// As [`Readiness::record_stream`].
     pub(crate) fn record_stream_for(&self, stream: Stream, owner: Option<Owner>, wait: Wait) -> Result<()> {
         let current = self.enter_device_of(stream)?;
-        let again = Again { stream, owner };
+        // Another thread's per-thread default stream has the same number. The legacy default stream waits for those of all threads.
+        let again = Again { stream: if stream == Stream::PER_THREAD { Stream::LEGACY } else { stream }, owner };
         if current.is_capturing(stream)? {
             // An event would be a part of the graph, and tell nothing of when the graph runs.
             self.record_captured(current.device().ordinal(), &again, wait);
             return Ok(());
         }
-        // Another thread's per-thread default stream has the same number.
-        self.record_use(&current, stream, Some(&again).filter(|_| stream != Stream::PER_THREAD), wait)
+        self.record_use(&current, stream, Some(&again), wait)
     }
 
     /// Enters the device of a stream: that of the memory, or any other that reaches host-visible memory.
@@ -117,7 +117,15 @@ impl Readiness {
             });
             // Work outside a capture cannot be waited for in it.
             let named = used.stream.filter(|named| !is_capturing && !is_own(used.ordinal, *named));
-            let since = named.and_then(|named| recorded_again(used.ordinal, named));
+            let since = match named.map(|named| recorded_on(current, used.ordinal, named)).transpose()? {
+                Some(Recorded::Event(event)) => Some(event),
+                Some(Recorded::NotYet) => {
+                    let why = "it may have work that reads the memory";
+                    let remedy = |device| Remedy::WrittenBeforeCapture { device };
+                    return Err(captured_with(current, used.stream.unwrap_or(stream), why, remedy));
+                }
+                Some(Recorded::Gone) | None => None,
+            };
             for event in before.into_iter().chain(&since) {
                 if !is_capturing {
                     current.stream_waits(stream, *event.handle())?;
@@ -134,7 +142,7 @@ impl Readiness {
     }
 
     fn record_captured(&self, ordinal: i32, again: &Again, wait: Wait) {
-        if self.0.parts.is_empty() && again.stream != Stream::PER_THREAD {
+        if self.0.parts.is_empty() {
             let mut uses = self.0.uses.lock().unwrap_or_else(PoisonError::into_inner);
             if !uses.iter().any(|used| used.ordinal == ordinal && used.stream == Some(again.stream)) {
                 let owner = again.owner.clone();

@@ -14,7 +14,10 @@ use super::super::attach::{Raised, ReleasedAttached, attached};
 use super::super::capsule::{call, call_method};
 use super::super::cuda_stream::NamedStream;
 use crate::cuda::{Allocated, Allocator, AllocatorError, MemorySource, SourceScope, Stream, allocate_from};
+use crate::device::Device;
+use crate::ffi::dlpack::DLDeviceType;
 use crate::python::package::package;
+use crate::stream_order;
 
 /// What `allocator=` says; `None` where it says nothing.
 ///
@@ -136,11 +139,11 @@ unsafe impl Allocator for PythonAllocator {
             .ok_or(AllocatorError::NotHere)
     }
 
-    fn deallocate(&self, _device: i32, address: usize, bytes: usize) {
+    fn deallocate(&self, device: i32, address: usize, bytes: usize) {
         // Once the interpreter is going down the memory is left to the end of the process.
         attached(|py| {
             let given_back = match self.0.get() {
-                Some(AllocatorKind::Resource(resource)) => resource.deallocate(py, address, bytes),
+                Some(AllocatorKind::Resource(resource)) => resource.deallocate(py, address, bytes, idle_stream(device)),
                 Some(AllocatorKind::Torch(cuda)) => {
                     call_method(cuda.bind(py), intern!(py, "caching_allocator_delete"), (address,)).map(drop)
                 }
@@ -175,11 +178,17 @@ impl Resource {
         Ok(Some(Allocated::new(address, stream)))
     }
 
-    fn deallocate(&self, py: Python<'_>, address: usize, bytes: usize) -> PyResult<()> {
-        // Any stream will do: all work is done.
-        let arguments = (address, bytes, self.stream(py, Stream::LEGACY)?);
+    fn deallocate(&self, py: Python<'_>, address: usize, bytes: usize, stream: Stream) -> PyResult<()> {
+        let arguments = (address, bytes, self.stream(py, stream)?);
         call_method(self.object.bind(py), intern!(py, "deallocate"), arguments).map(drop)
     }
+}
+
+/// Returns a stream without work, of our own, for a resource that frees memory in its order: all work is done. What it records on the legacy
+/// default stream would end captures on blocking streams.
+fn idle_stream(device: i32) -> Stream {
+    let entered = stream_order::enter(Device::new(DLDeviceType::CUDA, device));
+    entered.map_or(Stream::LEGACY, |current| current.free_stream())
 }
 
 /// Memory of PyTorch's caching allocator, as its current stream uses it; `None` where this PyTorch has no CUDA.

@@ -228,6 +228,11 @@ def copy_from_host(target: int, source: int, nbytes: int, stream: int, ordinal: 
         _call("cuMemcpyHtoDAsync_v2", U64(target), Handle(source), SIZE(nbytes), Handle(stream))
 
 
+def use(ordinal: int) -> None:
+    """Makes a device current in the place of the one before, as libraries do where a user chooses a device."""
+    _call("cuCtxSetCurrent", Handle(_context(ordinal)))
+
+
 def synchronize(ordinal: int = 0) -> None:
     with current(ordinal):
         _call("cuCtxSynchronize")
