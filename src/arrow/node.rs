@@ -37,7 +37,7 @@ struct PrivateData {
     _children: Vec<*mut ArrowArray>,
     /// Those of the children, and that of the dictionary.
     arrays: Vec<ArrowArray>,
-    _owner: Owner,
+    owner: Owner,
 }
 
 impl ArrayNode {
@@ -62,7 +62,7 @@ impl ArrayNode {
         let arrays = std::mem::take(&mut parts.0);
         // The structs and their addresses do not move with their vectors.
         let first_child = children.as_mut_ptr();
-        let private_data = PrivateData { buffers: self.buffers, _children: children, arrays, _owner: owner.clone() };
+        let private_data = PrivateData { buffers: self.buffers, _children: children, arrays, owner: owner.clone() };
         let private_data = Box::into_raw(Box::new(private_data));
         // SAFETY: a box of ours that nobody else knows. Consumers read the buffers' starts by this pointer, and nothing else uses the box before
         // it is freed.
@@ -211,4 +211,6 @@ unsafe fn free_array(array: *mut ArrowArray) {
             unsafe { release(part) };
         }
     }
+    let PrivateData { owner, .. } = *private_data;
+    callback::let_go(owner);
 }

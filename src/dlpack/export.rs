@@ -107,7 +107,7 @@ impl<M> ManagedBlock<M> {
         let owner = unsafe { owner.read() };
         // SAFETY: allocated by `export` with this layout; the pointer has the provenance of the block, which `export` exposed.
         unsafe { dealloc(block.cast(), layout) };
-        drop(owner);
+        callback::let_go(owner);
     }
 }
 
