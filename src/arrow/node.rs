@@ -83,29 +83,40 @@ impl ArrayNode {
 
     /// Returns a node over all buffers of an imported array.
     pub(super) fn whole(array: &ArrowArray) -> Result<Self> {
-        let unsigned = |value: i64| usize::try_from(value).map_err(|_| Error::invalid("a negative count"));
-        let buffers = (0..unsigned(array.n_buffers)?).filter_map(|index| buffer(array, index)).collect();
         let children = (0..unsigned(array.n_children)?).map(|index| Self::whole(child(array, index)?));
         // SAFETY: import checked the dictionary: NULL or a live array, owned by its parent.
         let dictionary = unsafe { array.dictionary.as_ref() }.map(Self::whole).transpose()?.map(Box::new);
+        Ok(Self { children: children.collect::<Result<_>>()?, dictionary, ..Self::alone(array)? })
+    }
+
+    /// Returns a node over the array's own buffers, without children.
+    fn alone(array: &ArrowArray) -> Result<Self> {
         Ok(Self {
             length: unsigned(array.length)?,
             null_count: usize::try_from(array.null_count).ok(),
             offset: unsigned(array.offset)?,
-            buffers,
-            children: children.collect::<Result<_>>()?,
-            dictionary,
+            buffers: (0..unsigned(array.n_buffers)?).filter_map(|index| buffer(array, index)).collect(),
+            ..Self::default()
         })
     }
 
     /// Returns a node over a range of an imported array.
     pub(super) fn range(view: &ArrayView<'_>) -> Result<Self> {
-        let mut node = Self::whole(view.array)?;
+        Ok(Self::whole(view.array)?.of_rows(view))
+    }
+
+    /// As [`ArrayNode::range`], without children.
+    pub(super) fn rows(view: &ArrayView<'_>) -> Result<Self> {
+        Ok(Self::alone(view.array)?.of_rows(view))
+    }
+
+    fn of_rows(self, view: &ArrayView<'_>) -> Self {
+        let mut node = self;
         if (node.offset, node.length) != (view.offset, view.length) {
             node.null_count = node.null_count.filter(|count| *count == 0);
         }
         (node.offset, node.length) = (view.offset, view.length);
-        Ok(node)
+        node
     }
 
     /// Sets another bitmap, which starts at bit `offset % 8`, on a node of this type. The other buffers and the
@@ -166,6 +177,10 @@ impl ArrayNode {
         }
         self.offset = 0;
     }
+}
+
+fn unsigned(value: i64) -> Result<usize> {
+    usize::try_from(value).map_err(|_| Error::invalid("a negative count"))
 }
 
 /// Structs that are released if the export fails in the middle.

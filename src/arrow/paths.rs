@@ -7,7 +7,6 @@ use smallvec::smallvec;
 
 use super::bitmaps::{BitmapLevel, JoinBits, ValidityBits};
 use super::check::has_validity;
-use super::export::shared_buffer;
 use super::foreign::{child, overflow, slot};
 use super::import::{DeviceArray, array_ready_at};
 use super::mask::Mask;
@@ -40,7 +39,7 @@ impl DeviceArray {
             return Err(Error::internal(format!("{} has no fields", view.field.data_type())));
         };
         let mut node = ArrayNode { length: view.length, null_count: Some(0), ..ArrayNode::default() };
-        let mut joins = JoinedPaths { source, owner: source.owner(), on_device: Vec::new() };
+        let mut joins = JoinedPaths { source, bitmaps: Vec::new(), on_device: Vec::new() };
         node.buffers = smallvec![std::ptr::null()];
         match view.validity_levels().as_slice() {
             [] => {}
@@ -81,8 +80,8 @@ fn named(paths: &PathColumns, place: usize, error: Error) -> Error {
 /// JoinedPaths the bitmaps of columns with those of the structs around them.
 struct JoinedPaths<'a> {
     source: &'a DeviceArray,
-    /// What keeps the memory of the columns, and the bitmaps that were made.
-    owner: Owner,
+    /// The bitmaps that were made in host memory.
+    bitmaps: Vec<Vec<u8>>,
     /// Bitmaps to be made on the device, all at once.
     on_device: Vec<DeviceJoin>,
 }
@@ -149,9 +148,9 @@ impl JoinedPaths<'_> {
         let mask = unsafe { Mask::combine(levels, view.length) }?;
         if let Some(mask) = mask {
             let nulls = mask.nulls();
-            let (validity, both) = shared_buffer(mask.shifted(node.offset)?, self.owner.clone());
-            self.owner = both;
-            node.set_validity(data_type, validity, nulls)?;
+            let bitmap = mask.shifted(node.offset)?;
+            node.set_validity(data_type, bitmap.as_ptr(), nulls)?;
+            self.bitmaps.push(bitmap);
         } else {
             node.buffers.first_mut().into_iter().for_each(|validity| *validity = std::ptr::null());
             node.null_count = Some(0);
@@ -178,8 +177,10 @@ impl JoinedPaths<'_> {
         join: JoinBits,
     ) -> std::result::Result<(Owner, Option<Readiness>), (Option<usize>, Error)> {
         let readiness = self.source.readiness().cloned();
+        let source = self.source.owner();
+        let owner: Owner = if self.bitmaps.is_empty() { source } else { Arc::new((self.bitmaps, source)) };
         let (Some(first), Some(written)) = (self.on_device.first(), &readiness) else {
-            return Ok((self.owner, readiness));
+            return Ok((owner, readiness));
         };
         let (places, levels): (Vec<_>, Vec<_>) =
             self.on_device.iter().map(|join| ((join.place, join.buffer), join.levels.clone())).unzip();
@@ -194,7 +195,7 @@ impl JoinedPaths<'_> {
             *start.ok_or_else(|| (place, Error::internal("a bitmap of no buffer")))? = made.column(at);
         }
         let joined = Readiness::joined([written.clone(), made.readiness]).map_err(|error| (None, error))?;
-        Ok((Arc::new((made.owner, self.owner)), joined))
+        Ok((Arc::new((made.owner, owner)), joined))
     }
 }
 

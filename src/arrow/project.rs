@@ -22,7 +22,7 @@ impl DeviceArray {
             return Err(Error::unsupported("columns of a struct in a struct cannot be passed through"));
         }
         let view = self.view();
-        let mut node = ArrayNode::range(&view)?;
+        let mut node = ArrayNode::rows(&view)?;
         let columns = positions.iter().map(|position| {
             // Checks that there is such a column.
             self.column(*position)?;

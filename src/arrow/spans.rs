@@ -35,16 +35,20 @@ impl ArrayView<'_> {
         overlaps(field.data_type(), array, offset, self.length, bytes)
     }
 
-    /// Returns whether columns of a struct, of plain numbers, hold all of these bytes, but for fewer than `padding` in one place.
-    pub(crate) fn columns_hold(&self, bytes: &Range<usize>, padding: usize) -> bool {
+    /// Returns whether columns of a struct, of plain numbers, hold all of these bytes, but for fewer than `padding` in one place. Column
+    /// `first` is looked at first, and the others as they follow it, as they do in memory.
+    pub(crate) fn columns_hold(&self, bytes: &Range<usize>, padding: usize, first: usize) -> bool {
         let DataType::Struct(fields) = self.field.data_type() else { return false };
-        let held =
-            || fields.iter().enumerate().filter_map(|(index, field)| slots(field.data_type(), self.array, index));
         let mut from = bytes.start;
+        let mut first = first.min(fields.len());
+        let held = |first: usize| {
+            let indices = (first..fields.len()).chain(0..first);
+            indices.filter_map(|index| Some((index, slots(fields.get(index)?.data_type(), self.array, index)?)))
+        };
         while bytes.end.saturating_sub(from) >= padding {
-            let next = held().find(|held| held.start < from.saturating_add(padding) && held.end > from);
-            let Some(held) = next else { return false };
-            from = held.end;
+            let next = held(first).find(|(_, held)| held.start < from.saturating_add(padding) && held.end > from);
+            let Some((index, held)) = next else { return false };
+            (first, from) = (index.saturating_add(1), held.end);
         }
         true
     }

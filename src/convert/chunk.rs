@@ -90,9 +90,12 @@ impl MatrixColumns<'_> {
         if spec.has_shapes() {
             return None;
         }
-        let mut columns =
-            spec.columns().iter().zip(&self.columns).map(|((_, spec), chunk)| PackedColumn { spec, chunk });
-        let first = columns.next().filter(as_it_is)?;
+        let mut columns = spec
+            .columns()
+            .iter()
+            .zip(&self.columns)
+            .map(|((position, spec), chunk)| (*position, PackedColumn { spec, chunk }));
+        let (mut behind, first) = columns.next().filter(|(_, first)| as_it_is(first))?;
         let size = spec.dtype().itemsize();
         let start_of = |column: &PackedColumn<'_>| column.chunk.leaf.start(column.spec.element()).addr();
         let is_decoded = |column: &PackedColumn<'_>| column.spec.decoded().is_some();
@@ -100,22 +103,22 @@ impl MatrixColumns<'_> {
             return None;
         }
         let (mut before, mut stride) = (first, None);
-        for column in columns {
+        for (position, column) in columns {
             let (start, next) = (start_of(&before), start_of(&column));
             let step = next.checked_sub(start).filter(|step| step.is_multiple_of(size))?;
             let (leaf, element) = (&before.chunk.leaf, before.spec.element());
             let gap = leaf.known_end(element)..column.chunk.leaf.values.addr();
             let own = slack(gap.start.saturating_sub(leaf.values.addr()));
-            let is_held = gap.len() <= own || before.chunk.array.view().columns_hold(&gap, PADDING);
+            let is_held = || gap.len() <= own || before.chunk.array.view().columns_hold(&gap, PADDING, behind);
             if step < self.rows.saturating_mul(size)
-                || !is_held
                 || *stride.get_or_insert(step) != step
                 || !as_it_is(&column)
                 || is_decoded(&column)
+                || !is_held()
             {
                 return None;
             }
-            before = column;
+            (behind, before) = (position, column);
         }
         Some(stride.unwrap_or(0))
     }

@@ -1,5 +1,7 @@
 """Fields of structs by path: `columns=["s.a"]` in every function, and the options of the same names."""
 
+import threading
+
 import arrow_dlpack as ad
 import numpy as np
 import pyarrow as pa
@@ -223,3 +225,22 @@ def test_a_null_struct_is_refused_by_default_at_its_row():
     with pytest.raises(ad.ConversionError) as caught:
         ad.to_tensors(nested(), columns=["s.a"])
     assert (caught.value.column, caught.value.row) == ("s.a", 3)
+
+
+def test_many_fields_with_nulls_need_no_deep_stack() -> None:
+    count = 4000
+    fields = [f"f{number}" for number in range(count)]
+    nulls = pa.array([False, False, True])
+    structs = pa.StructArray.from_arrays([pa.array([1, None, 3])] * count, fields, mask=nulls)
+    table = pa.table({"s": structs})
+    made = []
+
+    def convert() -> None:
+        made.append(ad.to_tensor(table, columns=[f"s.{name}" for name in fields], nulls=0, xp=np))
+
+    before = threading.stack_size(512 << 10)
+    thread = threading.Thread(target=convert)
+    thread.start()
+    threading.stack_size(before)
+    thread.join()
+    assert np.array_equal(made[0], np.broadcast_to([[1], [0], [0]], (3, count)))

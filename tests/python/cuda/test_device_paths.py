@@ -73,7 +73,7 @@ LEAVES = {
 
 
 def two_levels(leaf: pa.Array, skipped: int = 0) -> pa.StructArray:
-    """Rows of structs with nulls at both levels; the field starts `skipped` slots behind its buffers, and the struct does not."""
+    """Rows of structs with nulls at both levels; the field alone starts `skipped` slots behind its buffers."""
     leaf = leaf[skipped:]
     number = np.arange(len(leaf))
     inner = pa.StructArray.from_arrays([leaf], ["a"], mask=pa.array(number % 7 == 2))

@@ -19,7 +19,7 @@ VALUES = np.arange(64, dtype="int32")
 
 
 def read_late(tensor: Any, stream: int, when: str = "before") -> None:
-    """Has a stream read the memory once its gate opens; names it for the memory before that, or leaves it to the caller."""
+    """Has a stream read the memory once its gate opens, and names it for the memory before that, or not."""
     target = driver.allocate(tensor.nbytes)
     held = fakes.cupy(tensor, stream)
     if when == "before":
@@ -160,7 +160,8 @@ def test_a_resource_frees_on_a_stream_that_ends_no_capture() -> None:
     class Resource:
         """As one that frees in the order of the stream that it is given."""
 
-        freed: list[int] = []
+        def __init__(self) -> None:
+            self.freed: list[int] = []
 
         def allocate(self, nbytes: int, stream: Any) -> int:
             return driver.allocate(nbytes)
@@ -172,11 +173,12 @@ def test_a_resource_frees_on_a_stream_that_ends_no_capture() -> None:
             driver.free(address)
 
     data = ad.from_arrow(pa.array([1, 2])).to_device("cuda:0")
-    made = ad.to_tensor(data, dtype="float32", allocator=Resource())
+    resource = Resource()
+    made = ad.to_tensor(data, dtype="float32", allocator=resource)
     driver.settle()
     with driver.capture(driver.Stream(flags=0).handle):
         del made
         gc.collect()
         assert driver.soon(lambda: _native.collect() == 0)
-    assert len(Resource.freed) == 1
-    assert Resource.freed[0] not in (driver.LEGACY, driver.PER_THREAD)
+    assert len(resource.freed) == 1
+    assert resource.freed[0] not in (driver.LEGACY, driver.PER_THREAD)
