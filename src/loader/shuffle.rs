@@ -19,7 +19,7 @@ pub(super) const SEGMENT: usize = if cfg!(miri) { 1 << 10 } else { 4 << 20 };
 const MOST_KEPT: usize = 4096;
 /// Rows that come in at once.
 const BLOCK: usize = 4096;
-/// Rows that leave at once to be skipped, if they keep memory of their source.
+/// Rows that leave at once to be skipped, and that come in before others are copied, if they keep memory of their source.
 const FEW: usize = 64;
 /// In a replay, rows that lie so near each other are packed in one pass.
 const GAP: usize = 32;
@@ -307,7 +307,7 @@ impl ShuffleBuffer {
     /// more.
     fn let_go(&mut self, groups: &Groups, came: usize) -> Result<()> {
         self.came = self.came.saturating_add(came);
-        if self.came >= self.waiting.max(BLOCK) && !groups.varied().is_empty() {
+        if self.came >= self.waiting.max(FEW) && !groups.varied().is_empty() {
             self.came = 0;
             groups.varied().compact(self.segments.iter_mut().flat_map(Slot::kept))?;
         }

@@ -465,3 +465,26 @@ def test_a_replay_lets_go_of_arrays_of_which_few_rows_wait():
     batches_after = list(resumed)
     assert peak < 20 << 20, f"{peak / 2**20:.1f} MiB"
     np.testing.assert_array_equal(np.concatenate([batch["n"] for batch in batches_after]), np.concatenate(expected))
+
+
+def test_a_small_buffer_keeps_few_arrays_of_its_source() -> None:
+    size, rows, buffer = 10_000, 32, 256
+
+    def batch() -> pa.RecordBatch:
+        text = pa.allocate_buffer(rows * size)
+        np.frombuffer(text, np.uint8)[:] = ord("a")
+        offsets = pa.py_buffer(np.arange(0, (rows + 1) * size, size, dtype=np.int32))
+        return pa.record_batch([pa.StringArray.from_buffers(rows, offsets, text)], ["s"])
+
+    peak, before = 0, pa.total_allocated_bytes()
+
+    def source() -> Iterator[pa.RecordBatch]:
+        nonlocal peak
+        for _ in range(180):
+            yield batch()
+            peak = max(peak, pa.total_allocated_bytes() - before)
+
+    loader = ad.Loader(source, batch_size=8, columns={"s": ad.ragged("s")}, shuffle_buffer=buffer, seed=0, prefetch=0)
+    assert sum(1 for _ in loader) == 180 * rows // 8
+    # Twice the rows of the buffer, and two arrays.
+    assert peak <= (2 * buffer + 2 * rows) * size * 1.05
