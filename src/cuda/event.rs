@@ -34,14 +34,21 @@ impl Event {
         let kept = device.events.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut handle = kept.unwrap_or(EventHandle::NULL);
         if handle.is_null() {
+            // Foreign code may have left another context, whose event this would be.
+            current.restore()?;
             // SAFETY: `handle` is a local that the driver sets; the device's context is current.
             unsafe { device.driver.event_create(&raw mut handle, FLAGS) }?;
         }
         let event = Self { device, handle, stream: current.identity(stream), record: AtomicU64::new(0) };
         // SAFETY: the event is of the current context; that the stream is alive is the word of whoever named it.
-        let recorded = unsafe { device.driver.event_record(handle, stream.handle()) };
+        let record = || unsafe { device.driver.event_record(handle, stream.handle()) };
+        let mut recorded = record();
+        // The default streams are those of the current context.
+        if recorded.is_err_and(|status| stream.is_default() && status.is_of_no_stream()) && current.restore().is_ok() {
+            recorded = record();
+        }
         if let Err(status) = recorded {
-            // Not kept for later: it may be of another context, which foreign code has made current.
+            // What is wrong with it would be so the next time, too.
             std::mem::ManuallyDrop::new(event).destroy();
             return Err(status);
         }

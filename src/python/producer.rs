@@ -66,15 +66,12 @@ fn on_stream(
     let works_on = work_stream(object, advertised)?;
     if let Some(stream) = works_on.filter(|stream| !stream.is_default() && current.is_own(*stream)) {
         // Nothing has to wait: the library's own stream, which is not drawn into a graph by that.
-        let made = DlpackCall { stream: Some(stream), transfer: None, copy }.make(method);
-        current.restore().map_err(Error::from)?;
-        let (capsule, has_waited) = made?;
+        let (capsule, has_waited) = DlpackCall { stream: Some(stream), transfer: None, copy }.make(method)?;
         let stream = if has_waited { stream } else { Stream::LEGACY };
         return ordered(&current, &capsule, advertised, |readiness| behind_others(readiness, &current, stream));
     }
     let stream = PooledStream::idle(&current).map_err(Error::from)?;
     let made = DlpackCall { stream: Some(stream.stream()), transfer: None, copy }.make(method);
-    current.restore().map_err(Error::from)?;
     // A stream of ours that waits for one under capture becomes a part of the graph.
     if works_on.is_none_or(|stream| !stream.is_default())
         && current.is_capturing(stream.stream()).map_err(Error::from)?

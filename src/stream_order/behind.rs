@@ -62,6 +62,7 @@ impl Behind {
             // Otherwise it is recorded when the memory is looked at.
             let _ = behind.record_missing(&current);
         }
+        behind.owners.clear();
         behind
     }
 

@@ -54,6 +54,8 @@ impl Readiness {
         // Both: the stream may be a later one that has the handle of the first.
         for Use { ordinal, stream, owner, event, .. } in uses {
             events.extend(event.filter(|event| !event.is_known_complete()));
+            // By this number another thread would ask its own one.
+            let stream = stream.filter(|stream| *stream != Stream::PER_THREAD);
             streams.extend(stream.map(|stream| Unrecorded { ordinal, stream, owner }));
         }
         if lent && !Wait::ReleaseBehindLegacy.is_skipped() {

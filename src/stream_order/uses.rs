@@ -64,8 +64,7 @@ impl Readiness {
     /// As [`Readiness::record_stream`].
     pub(crate) fn record_stream_for(&self, stream: Stream, owner: Option<Owner>, wait: Wait) -> Result<()> {
         let current = self.enter_device_of(stream)?;
-        // Another thread's per-thread default stream has the same number. The legacy default stream waits for those of all threads.
-        let again = Again { stream: if stream == Stream::PER_THREAD { Stream::LEGACY } else { stream }, owner };
+        let again = Again { stream, owner };
         if current.is_capturing(stream)? {
             // An event would be a part of the graph, and tell nothing of when the graph runs.
             self.record_captured(current.device().ordinal(), &again, wait);
@@ -115,14 +114,16 @@ impl Readiness {
                 let is_in_turn = stream == Stream::LEGACY && is_own(event.device().ordinal(), event.stream());
                 !is_in_turn && !event.is_known_complete()
             });
+            // Another thread's per-thread default stream has the same number. The legacy default stream waits for those of all threads.
+            let named = used.stream.map(|named| if named == Stream::PER_THREAD { Stream::LEGACY } else { named });
             // Work outside a capture cannot be waited for in it.
-            let named = used.stream.filter(|named| !is_capturing && !is_own(used.ordinal, *named));
+            let named = named.filter(|named| !is_capturing && !is_own(used.ordinal, *named));
             let since = match named.map(|named| recorded_on(current, used.ordinal, named)).transpose()? {
                 Some(Recorded::Event(event)) => Some(event),
                 Some(Recorded::NotYet) => {
                     let why = "it may have work that reads the memory";
                     let remedy = |device| Remedy::WrittenBeforeCapture { device };
-                    return Err(captured_with(current, used.stream.unwrap_or(stream), why, remedy));
+                    return Err(captured_with(current, named.unwrap_or(stream), why, remedy));
                 }
                 Some(Recorded::Gone) | None => None,
             };

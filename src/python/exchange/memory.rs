@@ -13,7 +13,7 @@ use super::super::answers::{answer, error_about};
 use super::super::attach::{Raised, ReleasedAttached, attached};
 use super::super::capsule::{call, call_method};
 use super::super::cuda_stream::NamedStream;
-use crate::cuda::{Allocated, Allocator, AllocatorError, MemorySource, SourceScope, Stream, allocate_from};
+use crate::cuda::{Allocated, Allocator, AllocatorError, Current, MemorySource, SourceScope, Stream, allocate_from};
 use crate::device::Device;
 use crate::ffi::dlpack::DLDeviceType;
 use crate::python::package::package;
@@ -184,11 +184,14 @@ impl Resource {
     }
 }
 
-/// Returns a stream without work, of our own, for a resource that frees memory in its order: all work is done. What it records on the legacy
-/// default stream would end captures on blocking streams.
+/// Returns the stream in whose order a resource may free memory: any will do, as all work is done. What the resource records on the legacy
+/// default stream would end captures on blocking streams: beside one, that is a stream of our own without work.
 fn idle_stream(device: i32) -> Stream {
-    let entered = stream_order::enter(Device::new(DLDeviceType::CUDA, device));
-    entered.map_or(Stream::LEGACY, |current| current.free_stream())
+    let idle = |current: Current| match current.is_capturing(Stream::LEGACY) {
+        Ok(true) => current.free_stream(),
+        _ => Stream::LEGACY,
+    };
+    stream_order::enter(Device::new(DLDeviceType::CUDA, device)).map_or(Stream::LEGACY, idle)
 }
 
 /// Memory of PyTorch's caching allocator, as its current stream uses it; `None` where this PyTorch has no CUDA.
