@@ -10,7 +10,7 @@ import operator
 import os
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import astuple, dataclass, replace
 from multiprocessing import reduction
 from typing import Any
@@ -34,20 +34,25 @@ class Turn:
 class Epochs:
     """Numbers iterations. Processes that were forked or spawned from one that has it share it; other pickles copy it.
 
-    An unnamed file holds the numbers: the epoch, the seed and the loaded state of the next iteration, and which
-    iterations of workers have begun. A lock on the file ends with the process that has it, however that ends.
+    An unnamed file holds the numbers of each rank: the epoch, the seed and the loaded state of the next iteration, and
+    which iterations of workers have begun. A lock on the file ends with the process that has it, however that ends.
     """
+
+    # Tells the rank of this process, or of the one that it is a worker of.
+    rank: Callable[[], int] = int
 
     def __init__(self, seed: int | None, next_epoch: int = 0) -> None:
         self._begin({"next": next_epoch, "seed": seed, "state": None, "latest": None, "version": 0, "claims": []})
 
     def _begin(self, numbers: dict[str, Any]) -> None:
         # Open as long as the object is.
-        self._join(tempfile.TemporaryFile(), 0)  # noqa: SIM115
-        os.pwrite(self._file.fileno(), _encoded(numbers), 0)
+        self._join(tempfile.TemporaryFile(), 0, _encoded(numbers))  # noqa: SIM115
+        os.pwrite(self._file.fileno(), _encoded({"0": numbers}), 0)
 
-    def _join(self, file: Any, generation: int) -> None:
+    def _join(self, file: Any, generation: int, known: bytes) -> None:
         self._file = file
+        # The numbers that this process knew last, or the one that started it: a rank begins with them.
+        self._known = known
         self._passes: dict[tuple[int, int, int], int] = {}
         # Counts what this process has set. Workers have the number of the time when they were started.
         self._generation = generation
@@ -80,15 +85,23 @@ class Epochs:
 
     def _read(self) -> dict[str, Any]:
         with self._locked() as descriptor:
-            return _parsed(descriptor)
+            return self._own(_parsed(descriptor))
+
+    def _own(self, of_ranks: dict[str, Any]) -> dict[str, Any]:
+        """The numbers of this rank."""
+        numbers: dict[str, Any] = of_ranks.setdefault(str(self.rank()), json.loads(self._known))
+        self._known = _encoded(numbers)
+        return numbers
 
     @contextlib.contextmanager
     def _numbers(self) -> Iterator[dict[str, Any]]:
         """The numbers, to change them."""
         with self._locked() as descriptor:
-            numbers = _parsed(descriptor)
+            of_ranks = _parsed(descriptor)
+            numbers = self._own(of_ranks)
             yield numbers
-            text = _encoded(numbers)
+            self._known = _encoded(numbers)
+            text = _encoded(of_ranks)
             # In one call: a process that is killed leaves either text, perhaps with spaces after it, or at worst the
             # first pages of a long one.
             os.pwrite(descriptor, text.ljust(os.fstat(descriptor).st_size), 0)
@@ -180,15 +193,15 @@ class Epochs:
 
     def __getstate__(self) -> Any:
         if is_spawning():
-            return reduction.DupFd(self._file.fileno()), self._generation
+            return reduction.DupFd(self._file.fileno()), self._generation, self._known
         return {**self._read(), "latest": None, "claims": []}
 
     def __setstate__(self, state: Any) -> None:
         if isinstance(state, dict):
             self._begin(state)
         else:
-            descriptor, generation = state
-            self._join(os.fdopen(descriptor.detach(), "r+b"), generation)
+            descriptor, generation, known = state
+            self._join(os.fdopen(descriptor.detach(), "r+b"), generation, known)
 
 
 def _encoded(numbers: dict[str, Any]) -> bytes:

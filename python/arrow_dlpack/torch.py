@@ -7,6 +7,7 @@ import copy
 import importlib
 import os
 import sys
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
@@ -134,9 +135,12 @@ class LoaderDataset(IterableDataset[_BatchT_co]):  # type: ignore[misc, unused-i
         # Refuses wrong options before the ranks are known. Ranks that shuffle need a seed, which Loader demands.
         first = self._made(self._ranks or (0, 1), options.get("seed"))
         self._epochs = Epochs(first.state_dict()["seed"])
-        self._register()
+        self._set_up()
 
-    def _register(self) -> None:
+    def _set_up(self) -> None:
+        # Not the object itself, which has the epochs.
+        dataset = weakref.ref(self)
+        self._epochs.rank = lambda: 0 if (own := dataset()) is None else own._rank_now()
         importlib.import_module("torch.utils.data").IterableDataset.register(LoaderDataset)
 
     def _made(self, ranks: tuple[int, int], seed: int | None, **more: Any) -> Loader[Any]:
@@ -168,6 +172,13 @@ class LoaderDataset(IterableDataset[_BatchT_co]):  # type: ignore[misc, unused-i
                 "ranks; call torch.distributed.init_process_group() first, or pass rank= and world_size="
             )
         return 0, 1
+
+    def _rank_now(self) -> int:
+        try:
+            return self._ranks_now()[0]
+        except (RuntimeError, ValueError):
+            # Not known yet.
+            return 0
 
     def _seed_of(self, ranks: tuple[int, int], seed: int | None) -> int | None:
         """The seed to make a loader with, where `Epochs` has this one."""
@@ -446,7 +457,7 @@ class LoaderDataset(IterableDataset[_BatchT_co]):  # type: ignore[misc, unused-i
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._register()
+        self._set_up()
 
 
 def _place(loader: Loader[Any], turn: Turn) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import arrow_dlpack as ad
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -111,3 +112,46 @@ def test_names_of_shards_are_those_on_every_machine(tmp_path: Path):
     assert names_of(shards) == ["row group 0 of 'x.parquet'", "row group 1 of 'x.parquet'"]
     assert names_of([TABLE, (TABLE, 96)]) == ["", ""]
     assert names_of(None) == names_of(5) == []
+
+
+def of_rank_with_workers(rank: int, dataset: Any, workers: int, folder: str) -> None:
+    """What each of two processes does that were started with one data set."""
+    import torch.distributed
+    from torch.utils.data import DataLoader
+
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    epochs = [
+        [row for batch in DataLoader(dataset, batch_size=None, num_workers=workers) for row in batch["id"].tolist()]
+        for _ in range(3)
+    ]
+    Path(f"{folder}/{rank}.json").write_text(json.dumps(epochs))
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_ranks_that_start_with_one_data_set_count_epochs_of_their_own(torch, tmp_path: Path, monkeypatch, workers: int):
+    from arrow_dlpack.torch import LoaderDataset
+
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    shards = [pa.table({"id": range(6 * number, 6 * number + 6)}) for number in range(4)]
+    dataset = LoaderDataset(
+        sources=shards, lanes=4, batch_size=1, shuffle_buffer=100, seed=0, columns={"id": "id"}, compare=workers == 0
+    )
+    dataset.set_epoch(5)
+    context = multiprocessing.get_context("fork")
+    processes = [
+        context.Process(target=of_rank_with_workers, args=(rank, dataset, workers, str(tmp_path))) for rank in range(2)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(120)
+    assert [process.exitcode for process in processes] == [0, 0]
+    of_ranks = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
+    alone = ad.Loader(
+        sources=shards, lanes=4, batch_size=1, shuffle_buffer=100, seed=0, columns={"id": "id"}, world_size=1
+    )
+    alone.set_epoch(5)
+    for epochs in zip(*of_ranks, strict=True):
+        expected = [row for batch in alone for row in np.asarray(batch["id"]).tolist()]
+        assert [row for pair in zip(*epochs, strict=True) for row in pair] == expected
