@@ -283,3 +283,21 @@ fn a_loader_refuses_a_batch_of_columns_in_another_order() {
         assert_eq!(error.remedy().as_deref(), Some("give all arrays of a stream one schema"));
     }
 }
+
+#[test]
+fn items_of_a_batch_that_may_be_null_are_not_said_to_be_none() {
+    let batch = |is_nullable, values: Vec<Option<i32>>| {
+        let item = Arc::new(Field::new("item", DataType::Int32, is_nullable));
+        let offsets = arrow_buffer::OffsetBuffer::from_lengths([values.len()]);
+        let lists = arrow_array::ListArray::new(item, offsets, Arc::new(Int32Array::from(values)), None);
+        RecordBatch::try_from_iter([("a", Arc::new(lists) as ArrayRef)]).unwrap()
+    };
+    let (without, with) = (batch(false, vec![Some(1)]), batch(true, vec![Some(2), None]));
+    for (first, second) in [(&without, &with), (&with, &without)] {
+        let items = [first.clone(), second.clone()].map(Ok);
+        let mut stream = DeviceArrayStream::from_reader(RecordBatchIterator::new(items, first.schema()));
+        let found = stream.nth(1).unwrap().unwrap();
+        // Under the stream's own field only if that says no less of the nulls.
+        assert_eq!(found.columns()[0].data_type(), with.schema().field(0).data_type());
+    }
+}

@@ -95,3 +95,12 @@ def test_the_error_of_a_source_is_kept_and_the_source_released():
     with pytest.raises(Exception, match="in the source"):
         ad.categories(failing(), "carrier")
     assert closed == [True]
+
+
+def test_lists_that_no_row_shows_have_no_values():
+    inner = pa.FixedSizeListArray.from_arrays(pa.array(list("abxycdef")), 2)
+    outer = pa.FixedSizeListArray.from_arrays(inner, 2, mask=pa.array([True, False]))
+    assert values(pa.table({"carrier": outer})) == ["c", "d", "e", "f"]
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(["a", "b", "x", "y"]), 2)
+    codes = pa.DictionaryArray.from_arrays(pa.array([1, 1], pa.int8()), lists)
+    assert values(pa.table({"carrier": codes})) == ["x", "y"]

@@ -240,3 +240,14 @@ class TestCodesOfLists:
         gc.collect()
         assert alive[0]() is None
         iterator.close()
+
+
+def test_rows_that_wait_may_have_more_values_than_their_codes_count() -> None:
+    def batches() -> Iterator[pa.RecordBatch]:
+        for number in range(60):
+            values = pa.array([f"{number} {value}" for value in range(100)])
+            yield pa.record_batch({"c": pa.DictionaryArray.from_arrays(pa.array(range(100), pa.int8()), values)})
+
+    loader = ad.Loader(batches, batch_size=20, columns={"c": ad.arrow("c")}, shuffle_buffer=400, seed=1)
+    found = [text for batch in loader for text in pa.record_batch(batch["c"])["c"].to_pylist()]
+    assert sorted(found) == sorted(f"{number} {value}" for number in range(60) for value in range(100))

@@ -311,3 +311,24 @@ class TestOneIterationOfTwoThreads:
         again = iter(one)
         assert rows_of(next(again)) == [0, 1]
         assert (one.epoch, one.state_dict()["taken"]) == (1, [2])
+
+
+def test_a_loaded_state_keeps_the_rows_that_the_source_does_not_tell():
+    table = pa.table({"a": list(range(40))})
+    loader = ad.Loader(table, batch_size=10)
+    next(iter(loader))
+    state = loader.state_dict()
+    other = ad.Loader(lambda: table.to_reader(), batch_size=10)
+    other.load_state_dict(state)
+    assert (state["rows"], other.state_dict()) == (40, state)
+
+
+def test_a_fingerprint_within_an_epoch_is_not_that_of_the_epoch_before():
+    table = pa.table({"a": list(range(100))})
+    loader, fresh = (ad.Loader(table, batch_size=10) for _ in range(2))
+    list(loader)
+    whole = loader.fingerprint()["hashes"]
+    iterators = [iter(loader), iter(fresh)]
+    for iterator in iterators:
+        next(iterator)
+    assert loader.fingerprint()["hashes"] == fresh.fingerprint()["hashes"] != whole

@@ -120,3 +120,12 @@ def test_a_wrong_length_of_a_column_by_itself_is_one_of_the_errors_of_its_rows()
         with pytest.raises(ad.ConversionError, match="the list has 1 element") as caught:
             ad.to_tensor(data, length=2, nulls=0)
         assert caught.value.row == 9
+
+
+@pytest.mark.parametrize("more", [{}, {"r": ad.ragged("t")}], ids=["fixed", "with ragged"])
+def test_a_null_comes_before_a_list_of_another_length_below_it(more):
+    lists = pa.array([[1, 2], [3, 4], [5]], pa.list_(pa.int32()))
+    table = pa.table({"l": lists, "a": pa.array([1, None, 3], pa.int32()), "t": ["x", "y", "z"]})
+    with pytest.raises(ad.NullError) as caught:
+        ad.to_tensors(table, columns={"x": "l", "y": "a", **more}, length={"l": 2})
+    assert caught.value.row == 1

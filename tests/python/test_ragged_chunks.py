@@ -57,3 +57,14 @@ def test_elements_that_no_row_shows_are_not_cast(item: object):
     with pytest.raises(ad.CastError) as caught:
         ad.to_ragged(pa.ListArray.from_arrays(offsets, items), dtype="int8", nulls="keep")
     assert caught.value.row == 1
+
+
+def test_null_rows_that_no_row_shows_are_not_refused():
+    inner = pa.array([[1, 2], None, [3]], pa.list_(pa.int32()))
+
+    def views(*starts):
+        return pa.ListViewArray.from_arrays(pa.array(starts, pa.int32()), pa.array([1, 1], pa.int32()), inner)
+
+    assert pa.array(ad.to_arrow(ad.to_ragged(views(0, 2)))).to_pylist() == [[[1, 2]], [[3]]]
+    with pytest.raises(ad.NullError):
+        ad.to_ragged(views(0, 1))

@@ -1,6 +1,7 @@
 """`requested_schema`, and items of one source, whose types differ below maps, runs, unions and dictionaries."""
 
 from collections.abc import Callable
+from decimal import Decimal
 
 import arrow_dlpack as ad
 import numpy as np
@@ -328,3 +329,10 @@ def test_lists_of_no_items_keep_their_number_in_structs(capfd: pytest.CaptureFix
         nested = pa.ListArray.from_arrays(pa.array([0, 1, 3], pa.int32()), rows)
         assert pa.array(ad.from_arrow(nested), pa.list_(requested)).to_pylist() == nested.to_pylist()
     assert "panicked" not in capfd.readouterr().err
+
+
+def test_a_column_without_validity_in_null_structs_is_left_as_it_is():
+    decimals = pa.array([Decimal("1.5"), None], pa.decimal128(5, 1))
+    structs = pa.StructArray.from_arrays([decimals, pa.nulls(2)], ["d", "n"], mask=pa.array([False, True]))
+    found = pa.array(ad.from_arrow(structs), type=pa.struct([("d", pa.float64()), ("n", pa.null())]))
+    assert found.to_pylist() == [{"d": 1.5, "n": None}, None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from decimal import Decimal
 from typing import Any
 
 import arrow_dlpack as ad
@@ -109,3 +110,10 @@ def test_a_refused_list_says_nothing_else(capfd: pytest.CaptureFixture[str]):
     with pytest.raises(ad.CastError, match="row 3: "):
         requested(ad.from_arrow(lists), pa.list_(pa.int64(), 2))
     assert capfd.readouterr().err == ""
+
+
+def test_decimals_too_small_for_all_their_digits_are_no_floats():
+    array = ad.from_arrow(pa.array([Decimal(123456).scaleb(-46)], pa.decimal256(76, 46)))
+    assert pa.array(array, type=pa.float64()).to_pylist() == [1.23456e-41]
+    with pytest.raises(ad.CastError, match="round trip"):
+        pa.array(array, type=pa.float32())

@@ -488,3 +488,10 @@ def test_a_unit_of_its_own_is_that_of_the_ticks_in_their_dtype():
         made = ad.to_tensor(pa.array([1, 2], data_type), unit=data_type.unit, copy=False)
         assert str(made.dtype) == dtype
     assert str(ad.to_tensor(pa.array([1, 2], pa.time32("s")), unit="ms").dtype) == "int64"
+
+
+def test_a_length_by_name_is_not_that_of_lists_in_fixed_size_lists():
+    table = pa.table({"x": pa.array([[[1, 2, 3], [4, 5, 6]]], pa.list_(pa.list_(pa.int32()), 2))})
+    assert ad.to_tensors(table, length=3)["x"].shape == (1, 2, 3)
+    with pytest.raises(ad.ConversionError, match="2 elements"):
+        ad.to_tensors(table, length={"x": 3})

@@ -147,3 +147,14 @@ mod racing {
         });
     }
 }
+
+#[test]
+fn lent_lengths_of_offsets_that_nobody_writes_to_are_checked_again() {
+    let values = Conversion::default().to_tensor(&UInt8Array::from(vec![1, 2, 3])).unwrap();
+    let offsets = Conversion::default().to_tensor(&Int32Array::from(vec![0, 2])).unwrap();
+    let lengths = lent(&[2, 1], true);
+    let views = Ragged::new(values, offsets, Some(lengths.clone()), None, None).unwrap();
+    assert!(views.to_arrow(CopyMode::Never).is_ok());
+    write(&lengths, 1, 1_000_000);
+    assert_eq!(views.to_arrow(CopyMode::Never).unwrap_err().row(), Some(1));
+}
