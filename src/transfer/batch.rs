@@ -167,8 +167,10 @@ pub(crate) fn to_device(
         let data = std::ptr::without_provenance_mut::<u8>(host_address(start)?);
         // SAFETY: as many bytes as the block has rows for, written, and not written again before the copy is done; the buffer
         // was made for them.
-        unsafe { current.copy_from_host(start, memory.as_ptr().expose_provenance(), bytes, stream) }?;
-        let recorded = written(device, current, stream, Wait::BatchCopied)
+        let copied = unsafe { current.copy_from_host(start, memory.as_ptr().expose_provenance(), bytes, stream) };
+        let recorded = copied
+            .map_err(Error::from)
+            .and_then(|()| written(device, current, stream, Wait::BatchCopied))
             .and_then(|readiness| Ok((readiness, Behind::recorded(current, stream, Wait::BatchMemory)?)));
         let (readiness, behind) = match recorded {
             Ok(recorded) => recorded,

@@ -34,10 +34,11 @@ pub fn copy_on_device(tensor: &Tensor, stream: Stream, why: &str) -> Result<Tens
     let from = device_address(tensor.as_ptr().addr().wrapping_sub(before))?;
     // SAFETY: the tensor's memory has these bytes, and is released behind this copy; the buffer was made for them.
     let copied = unsafe { current.copy_on_device(start, from, bytes, stream) };
+    // Also after an error, which may be that of earlier work.
+    let used = source.used_by(&current, stream);
     copied?;
     let device = Device::new(DLDeviceType::CUDA, tensor.device().id());
-    let readiness =
-        source.used_by(&current, stream).and_then(|()| written(device, &current, stream, Wait::CopiedOnDevice));
+    let readiness = used.and_then(|()| written(device, &current, stream, Wait::CopiedOnDevice));
     let (owner, readiness) = owned(buffer, readiness, &current, stream)?;
     TransferStep::within(tensor.device()).record(|| what(tensor), why, tensor.nbytes());
     let parts = TensorParts {

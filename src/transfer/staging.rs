@@ -169,7 +169,9 @@ pub(super) unsafe fn upload(
         let place = target.wrapping_add(u64::try_from(load.at).unwrap_or(u64::MAX));
         // SAFETY: `target` has room for the load's bytes; the block is used again behind the copy.
         let copied = unsafe { current.copy_from_pinned(place, &block, load.bytes, stream) };
-        blocks.sent(current, block, stream, copied.is_ok())?;
+        // The error may be that of earlier work.
+        let is_started = !copied.is_err_and(|status| status.refused_the_call());
+        blocks.sent(current, block, stream, is_started)?;
         Ok(copied?)
     };
     let end = |current: &Current, blocks: Blocks, outcome: Result<()>| {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import mmap
 import threading
 import time
@@ -13,6 +14,7 @@ import arrow_dlpack as ad
 import driver
 import fakes
 import numpy as np
+import pyarrow as pa
 import pytest
 from arrow_dlpack import _native
 
@@ -244,3 +246,35 @@ class TestStagingBuffers:
             ad.from_dlpack(VALUES).to_device("cuda:0")
         driver.drain()
         assert ad.memory_stats()["cuda_host"]["used"] == 0
+
+
+def test_a_copy_that_reports_an_earlier_error_keeps_its_source(pool: fakes.Pool) -> None:
+    stream = driver.Stream()
+    tensor = ad.from_dlpack(fakes.Torch(pool, np.arange(64, dtype="int32"), stream=driver.Stream().handle))
+    driver.settle()
+    driver.gate(stream.handle)
+    driver.fail_late("cuMemcpyDtoDAsync_v2", 1, UNKNOWN)
+    with ad.stream(stream), pytest.raises(ad.ConversionError, match="cuMemcpyDtoDAsync"):
+        ad.from_dlpack(tensor, copy=True)
+    driver.fail_nothing()
+    del tensor
+    gc.collect()
+    driver.run_all()
+    assert (_native.collect(), pool.freed) == (1, 0)
+    driver.open_gates()
+    assert driver.soon(lambda: (driver.drain(), pool.freed) == (0, 1))
+    assert driver.races() == 0
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_a_loader_keeps_page_locked_rows_behind_a_copy_that_reports_an_earlier_error(prefetch: int) -> None:
+    table = pa.table({"x": np.arange(64, dtype="float32"), "y": np.arange(64, dtype="float32")})
+    driver.fail_late("cuMemcpyHtoDAsync_v2", 1, UNKNOWN)
+    loader = ad.Loader(table, batch_size=32, device="cuda", prefetch=prefetch)
+    with pytest.raises(ad.ConversionError, match="cuMemcpyHtoDAsync"):
+        list(loader)
+    driver.fail_nothing()
+    for _ in range(2):
+        found = [np.array(batch.to_device("cpu")) for batch in loader]
+        assert np.array_equal(np.concatenate(found)[:, 0], np.arange(64))
+    assert driver.races() == 0
