@@ -301,3 +301,22 @@ fn items_of_a_batch_that_may_be_null_are_not_said_to_be_none() {
         assert_eq!(found.columns()[0].data_type(), with.schema().field(0).data_type());
     }
 }
+
+#[test]
+fn structs_of_the_same_fields_in_another_order_are_no_arrays_of_a_stream() {
+    let nested = |names: [&str; 2]| {
+        let ints = |values: [i32; 2]| Arc::new(Int32Array::from(values.to_vec())) as ArrayRef;
+        let fields = names.map(|name| Field::new(name, DataType::Int32, false));
+        let inner = StructArray::new(fields.to_vec().into(), vec![ints([1, 2]), ints([3, 4])], None);
+        RecordBatch::try_from_iter([("s", Arc::new(inner) as ArrayRef)]).unwrap()
+    };
+    let (first, second) = (nested(["a", "b"]), nested(["b", "a"]));
+    let items = [first.clone(), second].map(Ok);
+    let mut stream = DeviceArrayStream::from_reader(RecordBatchIterator::new(items, first.schema()));
+    assert!(stream.next().unwrap().is_ok());
+    assert!(stream.next().unwrap().is_err());
+    // Other names alone are names.
+    let items = [first.clone(), nested(["x", "y"])].map(Ok);
+    let stream = DeviceArrayStream::from_reader(RecordBatchIterator::new(items, first.schema()));
+    assert!(stream.map(|array| array.is_ok()).all(|is_ok| is_ok));
+}

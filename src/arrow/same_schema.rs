@@ -80,15 +80,26 @@ pub(super) fn nullable_in_either(one: FieldRef, other: &FieldRef) -> FieldRef {
     Arc::new(one.as_ref().clone().with_data_type(columns))
 }
 
-/// Whether both are structs of the same columns in another order, which by position would be taken for each other.
+/// Whether both have, at any level, structs of the same columns in another order, which by position would be taken for each other.
 pub(super) fn is_reordered(one: &DataType, other: &DataType) -> bool {
-    let (DataType::Struct(one), DataType::Struct(other)) = (one, other) else { return false };
     let names = |fields| {
         let mut names = struct_names(fields);
         names.sort_unstable();
         names
     };
-    struct_names(one) != struct_names(other) && names(one) == names(other)
+    let any = |mut pairs: std::slice::Iter<'_, (&FieldRef, &FieldRef)>| {
+        pairs.any(|(one, other)| is_reordered(one.data_type(), other.data_type()))
+    };
+    match (one, other) {
+        (DataType::Struct(one), DataType::Struct(other)) => {
+            let pairs: Vec<_> = one.iter().zip(other).collect();
+            struct_names(one) != struct_names(other) && names(one) == names(other) || any(pairs.iter())
+        }
+        _ => match counterparts(one, other) {
+            Counterparts::Pairs(pairs) => any(pairs.iter()),
+            Counterparts::OtherNames(_, _) => false,
+        },
+    }
 }
 
 /// Whether two columns have one type, whatever they are called.

@@ -56,9 +56,10 @@ unsafe fn read(schema: &ArrowSchema, depth: usize, budget: &mut usize) -> Result
     let mut data_type = parse(format, children, schema.flags).map_err(|error| error.in_column(name))?;
     if !schema.dictionary.is_null() {
         // SAFETY: `nested`: the dictionary is a schema, unless it is NULL or misaligned.
-        let values = unsafe { foreign(schema.dictionary.cast_const(), "ArrowSchema.dictionary") }?;
+        let values = unsafe { foreign(schema.dictionary.cast_const(), "ArrowSchema.dictionary") };
+        let values = values.map_err(|error| error.in_column(name))?;
         // SAFETY: `nested`: all clauses hold for the dictionary too.
-        let values = unsafe { read(values, depth + 1, budget) }?;
+        let values = unsafe { read(values, depth + 1, budget) }.map_err(|error| error.in_column(name))?;
         if !data_type.is_dictionary_key_type() {
             return Err(Error::invalid(format!("a dictionary with indices of type {data_type}")).in_column(name));
         }

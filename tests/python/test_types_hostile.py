@@ -315,3 +315,11 @@ def test_pairs_of_odd_children():
     with pytest.raises(ad.CopyError, match="aligned"):
         ad.to_tensor(imported, dtype="complex64", copy=False)
     assert np.from_dlpack(ad.to_tensor(imported, dtype="complex64")).tolist() == [9 + 1j, 2 + 3j]
+
+
+def test_an_unknown_type_of_a_dictionarys_values_is_told_of_its_column():
+    schema = Schema(b"+s", children=[Schema(b"c", field=b"d", dictionary=Schema(b"zz9"))])
+    source = producers.arrow(schema, Array(0, [None], children=[Array(0, [None, b""], dictionary=Array(0, WITH_NULL))]))
+    with pytest.raises(ad.ConversionError) as caught:
+        ad.to_tensors(source)
+    assert caught.value.column == "d"
