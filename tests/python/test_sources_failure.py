@@ -10,6 +10,7 @@ from typing import Any
 import arrow_dlpack as ad
 import numpy as np
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 from source_cases import TABLE, Iterable, batches, generated
 
@@ -215,6 +216,34 @@ class TestFailure:
             with pytest.raises(TypeError, match="first item is int") as caught:
                 ad.to_tensor(wrong)
             assert ("one item was taken" in str(caught.value)) is lost
+
+    def test_a_batch_with_its_fragment_is_no_item(self):
+        def scanned() -> Iterator[Any]:
+            return ds.dataset(TABLE).scanner(batch_size=2).scan_batches()
+
+        for read, source in (
+            (ad.to_tensor, scanned()),
+            (ad.to_tensor, list(scanned())),
+            (ad.to_tensor, [TABLE, *scanned()]),
+            (ad.to_tensor, [scanned()]),
+            (ad.explain, list(scanned())),
+            (lambda source: list(ad.Loader(source, batch_size=2)), scanned),
+            (lambda source: list(ad.Loader(source, batch_size=2)), scanned()),
+        ):
+            with pytest.raises(TypeError, match=r"pass scanner\.to_reader\(\)"):
+                read(source)
+
+    def test_a_tuple_among_items_is_no_source(self):
+        for wrong, told in (
+            ([(TABLE, TABLE)], r"first item is tuple; pass the data of each tuple alone, as \[item\[0\] for item"),
+            (iter([(TABLE, TABLE)]), r"first item is tuple; one item was taken"),
+            ([(1, TABLE)], r"\[item\[1\] for item"),
+            ([TABLE, (TABLE, TABLE)], "item 2 of the iterator is no Arrow data but tuple"),
+            ([(TABLE, None)], "it is a list of shards"),
+        ):
+            with pytest.raises(TypeError, match=told):
+                ad.to_tensor(wrong)
+        assert ad.to_tensor((TABLE, TABLE)).shape[0] == 2 * TABLE.num_rows
 
     def test_wrong_columns_of_an_iterator_are_told_after_one_item(self):
         taken: list[int] = []

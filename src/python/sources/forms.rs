@@ -70,6 +70,8 @@ pub(in crate::python) fn is_source(object: &Bound<'_, PyAny>) -> PyResult<bool> 
 fn is_source_at(object: &Bound<'_, PyAny>, depth: usize) -> PyResult<bool> {
     let first = match (object.cast::<PyList>(), object.cast::<PyTuple>()) {
         (Ok(list), _) => list.get_item(0).ok(),
+        // A tuple among items is no item.
+        (_, Ok(_)) if depth > 0 => return Ok(false),
         (_, Ok(tuple)) => tuple.get_item(0).ok(),
         _ => return Ok(is_read_by_method(object)? || !is_never(object)? && object.get_type().hasattr("__iter__")?),
     };

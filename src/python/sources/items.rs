@@ -7,10 +7,11 @@ use arrow_schema::FieldRef;
 use pyo3::exceptions::{PyException, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 
 use super::forms::is_read_again;
 use super::held::HeldObject;
-use super::offers::name_of;
+use super::offers::{has_dunder, name_of};
 use super::opened::Opened;
 use super::projection::Projection;
 use crate::arrow::{DeviceArray, DeviceArrayStream, difference};
@@ -87,7 +88,7 @@ pub(super) fn find(
     let next = builtins.getattr(intern!(py, "next"))?;
     let is_own = iterator.is(object);
     let Some(first) = take(&next, &iterator)? else { return Ok(Found::Empty) };
-    let found = without_index(first.clone()).and_then(|item| part(&item, depth, projection));
+    let found = open_item(&first, part, depth, projection);
     let found = found.map_err(|error| if is_own { item_taken(py, error) } else { error });
     let opened = match found? {
         Found::Stream(opened) => opened,
@@ -131,6 +132,27 @@ fn take<'py>(next: &Bound<'py, PyAny>, iterator: &Bound<'py, PyAny>) -> PyResult
     Ok((!item.is(iterator)).then_some(item))
 }
 
+/// Finds the stream of an item. A tuple is none: its parts can be the same rows twice, as a batch and the fragment that it is of.
+fn open_item(item: &Bound<'_, PyAny>, part: OpenItem, depth: usize, projection: &Projection<'_>) -> PyResult<Found> {
+    if item.is_instance_of::<PyTuple>() && !has_dunder(item)? {
+        return if item.hasattr(intern!(item.py(), "record_batch"))? {
+            Err(is_tagged(item))
+        } else {
+            Ok(Found::Nothing)
+        };
+    }
+    part(&without_index(item.clone())?, depth, projection)
+}
+
+/// The error of a batch with its fragment, as `scan_batches` of a scanner of pyarrow gives it.
+fn is_tagged(item: &Bound<'_, PyAny>) -> PyErr {
+    PyTypeError::new_err(format!(
+        "an item is a {}, a tuple of a batch and its fragment, and must be a batch alone; pass scanner.to_reader(), or item.record_batch \
+         of each item",
+        name_of(item)
+    ))
+}
+
 /// A frame of pandas without its index. Of one part after the other, some have an index that is a range, and no column, and others
 /// one that is a column.
 pub(super) fn without_index(item: Bound<'_, PyAny>) -> PyResult<Bound<'_, PyAny>> {
@@ -169,7 +191,7 @@ impl Items {
         };
         self.has_raised = false;
         self.taken = self.taken.saturating_add(1);
-        let Found::Stream(opened) = (self.part)(&without_index(item.clone())?, self.depth, &self.projection)? else {
+        let Found::Stream(opened) = open_item(&item, self.part, self.depth, &self.projection)? else {
             let (number, name) = (self.taken, name_of(&item));
             return Err(PyTypeError::new_err(format!("item {number} of the iterator is no Arrow data but {name}")));
         };

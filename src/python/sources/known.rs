@@ -52,6 +52,7 @@ fn at(object: &Bound<'_, PyAny>, depth: usize) -> PyResult<Option<Known>> {
     }
     let first = match (object.cast::<PyList>(), object.cast::<PyTuple>()) {
         (Ok(list), _) => list.get_item(0).ok(),
+        (_, Ok(_)) if depth > 0 => return Ok(None),
         (_, Ok(tuple)) => tuple.get_item(0).ok(),
         _ => return of_source(object),
     };

@@ -198,9 +198,26 @@ fn of_items(items: &Bound<'_, PyAny>, first: &Bound<'_, PyAny>) -> PyResult<Opti
     if first.is_instance_of::<PyDict>() {
         return Ok(Some("pass pyarrow.Table.from_pylist(rows)".to_owned()));
     }
+    if let Some(remedy) = of_tuples(first)? {
+        return Ok(Some(remedy));
+    }
     let is_row = first.is_instance_of::<PyList>() || first.is_instance_of::<PyTuple>();
     let is_value = is_scalar(first) || first.hasattr(intern!(first.py(), "__array__"))?;
     Ok((is_row || is_value).then(|| "pass pyarrow.array(values)".to_owned()))
+}
+
+/// The remedy for items that are tuples with Arrow data, of which only the caller knows what the rest is.
+fn of_tuples(first: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
+    let Ok(tuple) = first.cast::<PyTuple>() else { return Ok(None) };
+    if first.hasattr(intern!(first.py(), "record_batch"))? {
+        return Ok(Some("pass scanner.to_reader(), or [item.record_batch for item in items]".to_owned()));
+    }
+    for (position, item) in tuple.iter().enumerate() {
+        if has_dunder(&item)? {
+            return Ok(Some(format!("pass the data of each tuple alone, as [item[{position}] for item in items]")));
+        }
+    }
+    Ok(None)
 }
 
 /// The shape of an array, and the name of its dtype, if it has one.
