@@ -12,7 +12,8 @@ use super::options::Legacy;
 use super::{Device, pickle};
 use crate::arrow::DeviceArray;
 use crate::error::{Error, ErrorKind, Language};
-use crate::spec::Options;
+use crate::spec::{CopyMode, Options};
+use crate::tensor::Tensor;
 
 /// An Arrow array with its field, in any library's memory.
 ///
@@ -28,6 +29,11 @@ impl Array {
     #[must_use]
     pub fn new(array: DeviceArray) -> Self {
         Self(array)
+    }
+
+    /// The tensor that `__dlpack__` exports, with the type of the array.
+    pub(super) fn tensor(&self, copy: CopyMode) -> crate::error::Result<Tensor> {
+        crate::column::to_tensor(&self.0, &Options::default().copy(copy)).map_err(with_options_elsewhere)
     }
 }
 
@@ -116,8 +122,7 @@ impl Array {
         dl_device: Option<&Bound<'py, PyAny>>,
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let options = Options::default().copy(super::options::copy_mode(copy.filter(|copy| !copy)));
-        let tensor = crate::column::to_tensor(&self.0, &options).map_err(with_options_elsewhere)?;
+        let tensor = self.tensor(super::options::copy_mode(copy.filter(|copy| !copy)))?;
         // A copy that the conversion has just made is the consumer's own already.
         let arguments = DlpackArguments { stream, max_version, dl_device, copy };
         export_dlpack(py, &tensor, Legacy::Copy, tensor.is_copied(), &arguments)

@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 
 use super::masked::refuse_masked;
-use super::{Tensor, producer};
+use super::{Array, Tensor, producer};
 use crate::device::Device;
 use crate::plan::not_allowed;
 use crate::spec::CopyMode;
@@ -73,6 +73,11 @@ pub(super) fn dlpack_as_it_is(
 ) -> PyResult<Option<Core>> {
     if let Ok(tensor) = object.cast_exact::<Tensor>() {
         return Ok(Some(tensor.get().tensor().clone()));
+    }
+    // DLPack has no place for its type.
+    if let Ok(array) = object.cast_exact::<Array>() {
+        let array = array.get();
+        return Ok(Some(object.py().detach(|| array.tensor(copy.once()))?));
     }
     refuse_masked(object)?;
     producer::ask(object, device, copy)

@@ -322,3 +322,21 @@ def test_strides_of_nothing_are_row_major():
         _, source = producers.dlpack(shape=shape, strides=strides)
         tensor = ad.from_dlpack(source)
         assert tensor.strides == ad.from_dlpack(np.zeros(shape)).strides
+
+
+def test_an_array_of_ours_keeps_its_type():
+    """DLPack has no place for it, nor for the dictionary of codes."""
+    when = pa.array([1, 2], pa.timestamp("s", "UTC"))
+    for column in (when, pa.array(["a", "b"]).dictionary_encode(), pa.array([True, False]), when.cast(pa.date32())):
+        array = ad.from_arrow(column)
+        assert pa.array(ad.to_arrow(array)) == column
+        assert pa.array(ad.to_arrow(ad.from_dlpack(array, copy=True))) == column
+        assert pa.array(ad.to_arrow(ad.Ragged(array, np.array([0, 2])))).type.value_type == column.type
+    tensor = ad.from_dlpack(ad.from_arrow(when), copy=False)
+    assert "view, read-only" in repr(tensor)
+    codes = ad.from_dlpack(ad.from_arrow(pa.array(["a", "b"]).dictionary_encode()))
+    assert pa.array(codes.dictionary).to_pylist() == ["a", "b"]
+    with pytest.raises(ad.CopyError, match="unpacked"):
+        ad.from_dlpack(ad.from_arrow(pa.array([True])), copy=False)
+    with pytest.raises(ad.NullError, match=r"arrow_dlpack\.to_tensor's"):
+        ad.to_arrow(ad.from_arrow(pa.array([1, None])))
