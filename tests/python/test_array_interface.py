@@ -38,3 +38,10 @@ def test_says_who_may_write():
 def test_dtypes_without_a_name_have_none():
     tensor = ad.to_tensor(pa.array([1.5]), dtype=ml_dtypes.bfloat16)
     assert not hasattr(tensor, "__array_interface__")
+
+
+def test_a_row_major_tensor_has_no_strides():
+    """As NumPy's own arrays: Pillow's `Image.fromarray` takes no others."""
+    grid = np.arange(6, dtype=np.uint8).reshape(2, 3)
+    for view in (grid, grid.T, grid[:, ::2], grid[:0], np.array(grid[1, 2])):
+        assert ad.from_dlpack(view).__array_interface__["strides"] == view.__array_interface__["strides"]

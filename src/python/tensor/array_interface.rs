@@ -22,14 +22,16 @@ pub(super) fn array_interface<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult
     };
     // A tensor's byte span fits the address space, and so does each step that it takes.
     let itemsize = i64::try_from(tensor.dtype().itemsize()).unwrap_or(1);
-    let strides = tensor.strides().iter().map(|stride| stride.saturating_mul(itemsize)).collect::<Vec<_>>();
+    let strides = tensor.strides().iter().map(|stride| stride.saturating_mul(itemsize));
+    // Pillow reads no strides.
+    let strides = (!tensor.is_row_major()).then(|| PyTuple::new(py, strides.collect::<Vec<_>>())).transpose()?;
     // Some consumers take NULL for a failure, also at size 0.
     let start = if tensor.is_empty() { std::ptr::dangling::<u64>().addr() } else { tensor.as_ptr().addr() };
     let interface = PyDict::new(py);
     interface.set_item(intern!(py, "version"), 3)?;
     interface.set_item(intern!(py, "typestr"), typestr)?;
     interface.set_item(intern!(py, "shape"), PyTuple::new(py, tensor.shape())?)?;
-    interface.set_item(intern!(py, "strides"), PyTuple::new(py, strides)?)?;
+    interface.set_item(intern!(py, "strides"), strides)?;
     interface.set_item(intern!(py, "data"), (start, !tensor.is_writable()))?;
     Ok(interface)
 }
