@@ -31,13 +31,15 @@ pub(crate) fn validity_bits(field: &FieldRef, chunks: &[DeviceArray]) -> Result<
             return Err(Error::unsupported("the rows of several columns have a bitmap for each of them")
                 .remedy_is(Remedy::BitmapOfEachColumn));
         }
-        let mut filled = chunks.iter().filter(|chunk| !chunk.is_empty());
-        let Some(array) = filled.next() else { return Ok(None) };
-        if filled.next().is_some() {
+        let mut found = None;
+        for array in chunks.iter().filter(|chunk| !chunk.is_empty()) {
+            found = found.or(array.view().bitmap()?.map(|bitmap| (array, bitmap)));
+        }
+        let Some((array, bitmap)) = found else { return Ok(None) };
+        if chunks.iter().filter(|chunk| !chunk.is_empty()).count() > 1 {
             return Err(Error::unsupported("the bitmaps of several chunks are joined by a copy")
                 .remedy_is(Remedy::BitmapOfEachChunk));
         }
-        let Some(bitmap) = array.view().bitmap()? else { return Ok(None) };
         stream_order::check_memory(array.device(), bitmap.start().addr(), bitmap.len())?;
         Ok(Some(Bits { bytes: convert::bytes_view(array, bitmap)?, offset: bitmap.first_bit() }))
     };

@@ -149,6 +149,16 @@ def test_bits_are_those_of_one_column(data: Any):
         ad.validity(data, bits=True)
 
 
+def test_chunks_without_nulls_have_no_bits():
+    assert ad.validity(pa.chunked_array([[1, 2], [3], []]), bits=True) is None
+    with pytest.raises(ad.UnsupportedTypeError, match="the bitmaps of several chunks are joined by a copy"):
+        ad.validity(pa.chunked_array([[1, 2], [None]]), bits=True)
+    with pytest.raises(ad.UnsupportedTypeError, match="has no validity bitmap"):
+        ad.validity(pa.chunked_array([pa.nulls(1), pa.nulls(1)]), bits=True)
+    bits, _ = ad.validity(pa.chunked_array([[], [1, None]], pa.int64()), bits=True)
+    assert np.from_dlpack(bits)[0] & 3 == 1
+
+
 class TestTheRemedyForNulls:
     ASK = "ask for validity()"
 
