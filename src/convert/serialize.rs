@@ -89,6 +89,16 @@ fn data_of(data_type: &DataType, parts: ArrayParts<PickledBytes>) -> Result<Arra
     Ok(unsafe { data.build_unchecked() })
 }
 
+/// Returns the bytes of a dense tensor of this shape; `None` for a negative extent, or beyond the address space.
+fn bytes_of(dtype: DType, shape: &[i64]) -> Option<usize> {
+    let mut extents = shape.iter().map(|extent| usize::try_from(*extent).ok());
+    // An extent of zero ends the product, whatever the others are.
+    if shape.contains(&0) {
+        return extents.all(|extent| extent.is_some()).then_some(0);
+    }
+    extents.try_fold(dtype.itemsize(), |bytes, extent| bytes.checked_mul(extent?))
+}
+
 /// A block of memory of our own, every byte of which is initialised.
 #[derive(Debug)]
 pub(crate) struct PickledBytes(HostBuffer);
@@ -135,15 +145,19 @@ impl PickledBytes {
             let reason = format!("a tensor of {dtype} {shape:?} is no column of {}", field.data_type());
             return Err(Error::invalid(reason));
         }
-        // SAFETY: `zeroed` has initialised every byte, and every pattern of bits is an element of a dtype but for bools, which are
-        // checked below; sizes are checked next, and nobody reads before.
-        let tensor = unsafe { Tensor::from_host_buffer(self.0, dtype, shape, strides, field) }?;
-        let expected = tensor.len().checked_mul(dtype.itemsize());
-        if expected != Some(bytes) || !(tensor.is_empty() || tensor.in_memory_order().is_some()) {
-            let (shape, strides) = (tensor.shape(), tensor.strides());
+        let not_dense = |shape: &[i64], strides: &[i64]| {
             let reason =
                 format!("{bytes} bytes are no dense {dtype} tensor of shape {shape:?} and strides {strides:?}");
-            return Err(Error::invalid(reason));
+            Err(Error::invalid(reason))
+        };
+        if bytes_of(dtype, &shape) != Some(bytes) {
+            return not_dense(&shape, &strides);
+        }
+        // SAFETY: `zeroed` has initialised every byte, and every pattern of bits is an element of a dtype but for bools, which are
+        // checked below; the layout is checked next, and nobody reads before.
+        let tensor = unsafe { Tensor::from_host_buffer(self.0, dtype, shape, strides, field) }?;
+        if !(tensor.is_empty() || tensor.in_memory_order().is_some()) {
+            return not_dense(tensor.shape(), tensor.strides());
         }
         if dtype == DType::Bool
             && let Some(flat) = tensor.bytes_in_memory_order()

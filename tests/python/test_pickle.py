@@ -315,6 +315,14 @@ class TestHostilePickles:
         with pytest.raises((ValueError, TypeError)):
             tampered(tensor, place, value)
 
+    @pytest.mark.parametrize("buffer", [b"", b"123", b"1" * 9], ids=len)
+    def test_a_buffer_of_another_length(self, buffer):
+        tensor = ad.to_tensor(pa.array([1, 2, 3, 4], pa.int16()))
+        pickled = pickle.dumps(tensor, protocol=5, buffer_callback=lambda _: None)
+        with pytest.raises(ad.ConversionError, match=f"^{len(buffer)} bytes are no dense int16 tensor") as raised:
+            pickle.loads(pickled, buffers=[buffer])
+        assert not isinstance(raised.value, ad.InternalError)
+
     def test_of_bools(self):
         tensor = ad.from_dlpack(np.array([True, False]))
         with pytest.raises(ad.ConversionError, match="0 and 1"):
