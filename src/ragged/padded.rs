@@ -154,7 +154,7 @@ impl HostPadded {
         let data = PadData { spec, chunks: fallible::copied(chunks)? };
         let mut planned = None;
         let rows = SelfCell::<_, PadRows>::new(data, |PadData { spec, chunks }| {
-            let mut sources = chunks.iter().map(PadSource::new).collect::<Result<Vec<_>>>()?;
+            let mut sources = sources_of(chunks)?;
             let (length, plan) = plan_rows(spec, &mut sources, pad, options)?;
             if plan.refuse_steps(options.copy).is_ok() {
                 take_items(&mut sources, spec)?;
@@ -232,6 +232,21 @@ impl HostPadded {
         }
         padder.finish()
     }
+}
+
+/// Returns where the rows of each chunk are.
+///
+/// # Errors
+/// For rows whose offsets lead out of the items; names the row among those of all chunks.
+fn sources_of(chunks: &[DeviceArray]) -> Result<Vec<PadSource<'_>>> {
+    let mut sources = fallible::with_room(chunks.len())?;
+    let mut first = 0_usize;
+    for array in chunks {
+        let source = PadSource::new(array).map_err(|error| error.behind(first))?;
+        first = first.saturating_add(source.rows());
+        sources.push(source);
+    }
+    Ok(sources)
 }
 
 /// Takes the items of all sources that have not taken theirs.

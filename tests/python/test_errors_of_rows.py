@@ -20,6 +20,17 @@ def test_a_byte_is_that_of_its_string(data_type: pa.DataType):
             assert caught.value.row == row
 
 
+@pytest.mark.parametrize("options", [{}, {"pad": (0, None)}], ids=["ragged", "padded"])
+def test_wrong_offsets_of_a_later_chunk_are_those_of_its_row(options: dict):
+    def chunk(*offsets: int) -> pa.Array:
+        starts = pa.array(offsets, pa.int32()).buffers()[1]
+        return pa.Array.from_buffers(pa.list_(pa.int64()), 3, [None, starts], children=[pa.array(range(8))])
+
+    with pytest.raises(ad.ConversionError, match="offsets from 2 to 1") as caught:
+        ad.to_ragged(pa.chunked_array([chunk(0, 2, 4, 6), chunk(0, 2, 1, 6)]), **options)
+    assert caught.value.row == 4
+
+
 def codes(numbers: list[int], valid: list[bool]) -> pa.DictionaryArray:
     """Codes of two values; those of nulls may be any number."""
     bits = pa.py_buffer(bytes([sum(bit << at for at, bit in enumerate(valid))]))
