@@ -28,6 +28,11 @@ impl Leaf<'_> {
         };
         is_same(one, other)
     }
+
+    /// Returns whether there are no values that a code could stand for.
+    pub(crate) fn has_empty_dictionary(&self) -> bool {
+        self.dictionary().is_some_and(|dictionary| dictionary.array.length == 0)
+    }
 }
 
 /// Returns whether checked arrays of one type are the same rows of the same buffers.

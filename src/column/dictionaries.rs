@@ -7,21 +7,26 @@ use arrow_schema::{DataType, Field};
 use smallvec::SmallVec;
 
 use crate::alloc::fallible;
-use crate::arrow::DeviceArray;
+use crate::arrow::{DeviceArray, Mask};
 use crate::convert::ColumnChunk;
 use crate::error::{Error, Remedy, Result};
 use crate::spec::{Spec, is_text};
 use crate::transfer::array_to_read;
 
-/// Returns the chunks whose dictionaries have to be compared, of those with elements; the first chunk if none has any. Skips a chunk whose
+/// Returns whether a chunk may have any dictionary: it has no elements, or nulls alone and no values, as Parquet files of a null column.
+fn has_no_codes(chunk: &ColumnChunk<'_>) -> bool {
+    let nulls = || chunk.mask.as_ref().map_or(0, Mask::nulls);
+    chunk.leaf.elements == 0 || chunk.leaf.has_empty_dictionary() && nulls() == chunk.leaf.elements
+}
+
+/// Returns the chunks whose dictionaries have to be compared, of those with codes; the first chunk if none has any. Skips a chunk whose
 /// dictionary shares memory with that of the first chunk, or of the last one kept.
 fn different<'b, 'a: 'b>(chunks: impl IntoIterator<Item = &'b ColumnChunk<'a>>) -> SmallVec<[&'b ColumnChunk<'a>; 1]> {
     let mut found: SmallVec<[&'b ColumnChunk<'a>; 1]> = SmallVec::new();
     for chunk in chunks {
         match found.as_mut_slice() {
-            // Without elements, it may have any dictionary.
-            [first] if first.leaf.elements == 0 => *first = if chunk.leaf.elements > 0 { chunk } else { *first },
-            [first, ..] if chunk.leaf.elements == 0 || first.leaf.shares_dictionary(&chunk.leaf) => {}
+            [first] if has_no_codes(first) => *first = if has_no_codes(chunk) { *first } else { chunk },
+            [first, ..] if has_no_codes(chunk) || first.leaf.shares_dictionary(&chunk.leaf) => {}
             [.., last] if last.leaf.shares_dictionary(&chunk.leaf) => {}
             _ => found.push(chunk),
         }

@@ -155,6 +155,30 @@ class TestChunks:
         tensor = converted(pa.chunked_array([], COLUMN.type), copy=False)
         assert pa.array(tensor).type == COLUMN.type
 
+    def test_of_nulls_without_values_have_any_dictionary(self):
+        """As Parquet has them of a group of rows that are all null."""
+        nulls, plain = encoded([None, None], LETTERS[:0]), encoded([1, 0], pa.array(["a", "b"]))
+        for parts, codes in (([nulls, plain], [-1, -1, 1, 0]), ([plain, nulls, plain], [1, 0, -1, -1, 1, 0])):
+            chunks = pa.chunked_array(parts)
+            table = pa.table({"c": chunks, "d": chunks})
+            for column in (ad.to_tensor(chunks, nulls=-1), ad.to_tensors(table.to_reader(), nulls=-1)["c"]):
+                assert np.from_dlpack(column).tolist() == codes
+            for data in (table, table.to_reader()):
+                matrix = ad.to_tensor(data, dictionary="codes", nulls=-1, dtype="int8")
+                assert np.from_dlpack(matrix).T.tolist() == [codes, codes]
+            for kept in (ad.to_tensor(chunks, nulls="keep"), ad.to_tensors(table.to_reader(), nulls="keep")["c"]):
+                assert pa.array(kept.dictionary).to_pylist() == ["a", "b"]
+                back = ad.to_arrow(kept, validity=np.array(codes) >= 0)
+                assert pa.array(back).to_pylist() == chunks.to_pylist()
+            lists = pa.chunked_array([pa.ListArray.from_arrays([0, 2], part) for part in parts])
+            assert np.from_dlpack(ad.to_ragged(lists, nulls=-1).values).tolist() == codes
+            assert np.from_dlpack(ad.to_ragged(lists, nulls=-1, pad=(-1, 2))[0]).ravel().tolist() == codes
+        # A code that stands for no value is none of another dictionary.
+        wrong = encoded([1, None], LETTERS[:0])
+        for parts in ([wrong, plain], [plain, wrong]):
+            with pytest.raises(ad.UnsupportedTypeError, match="different dictionaries"):
+                ad.to_tensor(pa.chunked_array(parts), nulls=-1)
+
     @pytest.mark.parametrize("wrap", ["runs", "lists", "lists of runs"])
     def test_under_runs_and_lists_need_equal_dictionaries_too(self, wrap: str):
         def chunk(values: list[str]) -> pa.Array:
