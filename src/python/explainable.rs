@@ -63,7 +63,9 @@ impl Explainable {
         if again && !is_query(object)? {
             return Self::of_chunks(object, conversion).map(Some);
         }
-        if let Some(field) = schema_of_query(object)? {
+        // Another object that tells a schema cannot be converted: a file that has to be read first.
+        let is_read = is_stream || has(object, "__arrow_c_schema__")? || sources::is_source(object)?;
+        if is_read && let Some(field) = schema_of_query(object)? {
             return Ok(Some(Self::Of(Subject::Type(field, stream_device(object)?))));
         }
         if again && let Some(ArrowInput::Stream(stream)) = arrow_input::arrow(object)? {

@@ -12,6 +12,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.dataset as pads
+import pyarrow.parquet as pq
 import pytest
 
 CHUNKS = pa.chunked_array([[1, 2], [3]])
@@ -114,6 +115,20 @@ class TestSources:
         assert (row.column, row.dtype, row.how) == ("a", "int64", "view or copy")
 
     @pytest.mark.filterwarnings("ignore:Arrow output on a DB-API result")
+    def test_a_file_that_is_no_source_is_refused_as_by_the_conversion(self, tmp_path: Any) -> None:
+        table = pa.table({"x": [1, 2]})
+        pq.write_table(table, tmp_path / "x.parquet")
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+        for source in (pq.ParquetDataset(tmp_path), pa.ipc.open_file(sink.getvalue())):
+            with pytest.raises(TypeError) as refused:
+                ad.to_tensor(source)
+            with pytest.raises(TypeError) as caught:
+                ad.explain(source)
+            assert str(caught.value) == str(refused.value)
+            assert ad.explain(source.schema)[0].dtype == "int64"
+
     def test_what_knows_its_type_by_its_first_item_is_refused_and_not_read(self) -> None:
         class Batches:
             def __iter__(self) -> Any:
