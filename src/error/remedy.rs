@@ -238,10 +238,14 @@ remedies! {
         "make a column of lists for each field first, such as pyarrow.ListArray.from_arrays(lists.offsets, lists.values.field(name)) of a \
          pyarrow.ListArray without nulls",
     }
-    ArrowOrFieldsOfLists { column } {
-        "select it as Group::arrow of {column} to have it in Arrow, or make a column of lists for each field first",
-        "name it in columns=, such as columns={{{column}: ad.arrow({column})}}, to have it in Arrow, or make a column of lists for each \
-         field first, such as pyarrow.ListArray.from_arrays(lists.offsets, lists.values.field(name)) of a pyarrow.ListArray without nulls",
+    FieldsOfFixedLists {
+        "make a column of lists for each field of the structs first",
+        "make a column of lists for each field first, such as pyarrow.FixedSizeListArray.from_arrays(lists.flatten().field(name), size) of \
+         lists without nulls",
+    }
+    ArrowColumn { column } {
+        "select it as Group::arrow of {column} to have it in Arrow",
+        "name it in columns=, such as columns={{{column}: ad.arrow({column})}}, to have it in Arrow",
     }
     NoDtypeOfComplex {
         "set no Conversion::dtype to get the complex numbers as they are",

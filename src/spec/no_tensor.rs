@@ -82,7 +82,7 @@ pub(crate) fn remedy_of_fixed_lists(data_type: &DataType) -> Option<Remedy> {
     match leaf(data_type) {
         (_, false) => None,
         (rows, _) if is_list(rows) || is_text(rows) => Some(FIXED_AS_LISTS.into()),
-        (DataType::Struct(_), _) => Some(Remedy::FieldsOfLists),
+        (DataType::Struct(_), _) => Some(Remedy::FieldsOfFixedLists),
         (DataType::Map(_, _) | DataType::Union(_, _), _) => Some("extract the children that hold numbers first".into()),
         (DataType::Null, _) => Some("cast the items to a number type first".into()),
         (DataType::Interval(_), _) => Some("leave it out".into()),

@@ -70,8 +70,16 @@ class TestLists:
 
     def test_fixed_size_lists_of_structs(self):
         lists = pa.array([[{"a": 1}]], pa.list_(pa.struct([("a", pa.int64())]), 1))
-        with pytest.raises(ad.UnsupportedTypeError, match="make a column of lists for each field"):
+        line = "pyarrow.FixedSizeListArray.from_arrays(lists.flatten().field(name), size)"
+        with pytest.raises(ad.UnsupportedTypeError, match=f"make a column of lists for each field.*{re.escape(line)}"):
             ad.to_ragged(lists)
+        made = eval(line, {"pyarrow": pa, "lists": lists, "name": "a", "size": 1})
+        assert np.from_dlpack(ad.to_tensor(made)).tolist() == [[1]]
+        table = pa.table({"l": lists})
+        for group in (ad.ragged, ad.padded):
+            with pytest.raises(ad.UnsupportedTypeError, match=r'columns=\{"l": ad.arrow\("l"\)\}.*\.FixedSizeList'):
+                ad.to_tensors(table, columns={"l": group("l")})
+        assert pa.record_batch(ad.to_tensors(table, columns={"l": ad.arrow("l")})["l"]).num_rows == 1
 
     def test_a_field_of_lists_of_structs(self):
         with pytest.raises(ad.ConversionError, match="which has no fields by name; make a column of lists") as caught:

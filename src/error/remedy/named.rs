@@ -7,12 +7,16 @@ use super::Remedy;
 impl Remedy {
     /// Returns what is equal for remedies that columns share: one column stands for the others in an example.
     pub(in crate::error) fn kind(&self) -> (Discriminant<Self>, Option<&Self>) {
+        if let Self::Or(first, second) = self
+            && matches!(**first, Self::ArrowColumn { .. })
+        {
+            return (discriminant(first), Some(second));
+        }
         let has_example = matches!(
             self,
             Self::GroupOrLength { .. }
                 | Self::GroupOrCategories { .. }
                 | Self::GroupOrFixedItems { .. }
-                | Self::ArrowOrFieldsOfLists { .. }
                 | Self::FieldAsRows { .. }
                 | Self::ColumnAsTensor { .. }
                 | Self::FloatOrFillByColumn { .. }
@@ -27,7 +31,7 @@ impl Remedy {
             Self::RaggedOrLength => Self::GroupOrLength { column },
             Self::RaggedOrCategories => Self::GroupOrCategories { column },
             Self::RaggedOrFixedItems => Self::GroupOrFixedItems { column },
-            Self::FieldsOfLists => Self::ArrowOrFieldsOfLists { column },
+            Self::FieldsOfLists | Self::FieldsOfFixedLists => Self::ArrowColumn { column }.or(self),
             Self::FloatOrFill => Self::FloatOrFillByColumn { column },
             Self::RowsOfOneLength => Self::ColumnAsTensor { column },
             // Both are in quotation marks.
