@@ -82,7 +82,7 @@ impl VariedGroup {
         };
         let mut report = explain_parts_as(&self.field, device, parts, name);
         for row in &mut report.rows {
-            row.error = row.error.take().map(|error| error.in_group(&self.name));
+            row.error = row.error.take().map(|error| error.in_group(&self.name).of_named_results());
         }
         report
     }

@@ -172,7 +172,7 @@ impl PlannedResults {
         let fixed = Decoded::planned(field, chunks, fixed, matrix)?;
         let plan = |group: VariedGroup| {
             let rows = group.plan(chunks, copy)?;
-            rows.refuse().map_err(|error| error.in_group(&group.name))?;
+            rows.refuse().map_err(|error| error.in_group(&group.name).of_named_results())?;
             Ok((group, rows))
         };
         let varied = varied.into_iter().map(plan).collect::<Result<_>>()?;
@@ -196,7 +196,7 @@ impl PlannedResults {
             if is_fixed {
                 results.extend(fixed.next());
             } else if let Some((group, rows)) = varied.next() {
-                let made = rows.run().map_err(|error| error.in_group(&group.name))?;
+                let made = rows.run().map_err(|error| error.in_group(&group.name).of_named_results())?;
                 results.extend(group.result_names().map(str::to_owned).zip(made));
             }
         }

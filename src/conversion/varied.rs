@@ -96,7 +96,7 @@ impl VariedGroup {
             Some(pad) => check_ragged(&self.field, pad, &self.options.clone().copy(CopyMode::Never)),
             None => Ok(()),
         };
-        required.map_err(|error| error.in_group(&self.name))
+        required.map_err(|error| error.in_group(&self.name).of_named_results())
     }
 
     /// Returns whether elements become codes of a dictionary.
@@ -139,7 +139,7 @@ impl VariedGroup {
     /// As [`Conversion::plan`]. Names the group.
     pub(super) fn plan(&self, arrays: &[DeviceArray], copy: CopyMode) -> Result<PlannedRows> {
         let parts = arrays.iter().map(|array| self.part_of(array)).collect::<Result<Vec<_>>>()?;
-        self.plan_parts(&parts, copy).map_err(|error| error.in_group(&self.name))
+        self.plan_parts(&parts, copy).map_err(|error| error.in_group(&self.name).of_named_results())
     }
 
     fn plan_parts(&self, parts: &[DeviceArray], copy: CopyMode) -> Result<PlannedRows> {
@@ -164,7 +164,7 @@ impl VariedGroup {
     /// As [`Conversion::to_results`].
     pub(crate) fn convert(&self, parts: &[DeviceArray], copy: CopyMode) -> Result<Vec<Converted>> {
         let made = self.plan_parts(parts, copy).and_then(PlannedRows::run);
-        made.map_err(|error| error.in_group(&self.name))
+        made.map_err(|error| error.in_group(&self.name).of_named_results())
     }
 }
 

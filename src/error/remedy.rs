@@ -77,6 +77,7 @@ remedies! {
     }
     NoPadOfColumns { "select no columns, and MemoryOrder::C", "leave columns and order out, or pad" }
     AllowCopyOrNoPad { "pass CopyMode::IfNeeded to allow it, or no padding", "pass copy=None to allow it, or leave pad out" }
+    AllowCopyOrRagged { "pass CopyMode::IfNeeded to allow it, or Group::ragged", "pass copy=None to allow it, or use ad.ragged" }
     LongerRow { length } {
         "pass a length of {length} or more, None for that of the longest row, or Pad::truncate to drop elements",
         "pass a length of {length} or more, None for that of the longest row, or truncate=\"right\" to drop elements",

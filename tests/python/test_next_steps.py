@@ -81,6 +81,18 @@ class TestLists:
                 ad.to_tensors(table, columns={"l": group("l")})
         assert pa.record_batch(ad.to_tensors(table, columns={"l": ad.arrow("l")})["l"]).num_rows == 1
 
+    def test_a_group_that_pads_has_no_pad_to_leave_out(self):
+        table = pa.table({"l": [[1], [2, 3]]})
+        columns = {"l": ad.padded("l")}
+        with pytest.raises(ad.CopyError, match=r"pass copy=None to allow it, or use ad\.ragged$"):
+            ad.to_tensors(table, columns=columns, copy=False)
+        for data in (table, table.schema):
+            assert ad.explain(data, columns=columns, copy=False)[0].error.endswith("or use ad.ragged")
+        rows = ad.to_tensors(table, columns={"l": ad.ragged("l")}, copy=False)["l"]
+        assert np.from_dlpack(rows.values).tolist() == [1, 2, 3]
+        with pytest.raises(ad.CopyError, match=r"or leave pad out$"):
+            ad.to_ragged(table["l"], pad=(0, None), copy=False)
+
     def test_a_field_of_lists_of_structs(self):
         with pytest.raises(ad.ConversionError, match="which has no fields by name; make a column of lists") as caught:
             ad.to_tensors(STRUCTS, columns={"s": ad.ragged("s.a")})

@@ -32,6 +32,7 @@ impl Remedy {
             Self::RaggedOrCategories => Self::GroupOrCategories { column },
             Self::RaggedOrFixedItems => Self::GroupOrFixedItems { column },
             Self::FieldsOfLists | Self::FieldsOfFixedLists => Self::ArrowColumn { column }.or(self),
+            Self::AllowCopyOrNoPad => Self::AllowCopyOrRagged,
             Self::FloatOrFill => Self::FloatOrFillByColumn { column },
             Self::RowsOfOneLength => Self::ColumnAsTensor { column },
             // Both are in quotation marks.
