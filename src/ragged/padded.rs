@@ -56,7 +56,7 @@ impl PlannedPadded {
         } else {
             HostPadded::new(field, chunks, pad, options).map(Self::Host)
         };
-        planned.map_err(|error| error.in_column(field.name()))
+        planned.map_err(|error| error.without_categories().in_column(field.name()))
     }
 
     /// Refuses a copy that is not allowed, or that no backend makes.
@@ -89,7 +89,7 @@ impl PlannedPadded {
     pub(crate) fn run(&self) -> Result<(Tensor, Tensor)> {
         match self {
             Self::Host(rows) => rows.run(),
-            Self::Device(rows) => rows.run(),
+            Self::Device(rows) => rows.run().map_err(Error::without_categories),
         }
     }
 

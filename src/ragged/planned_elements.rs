@@ -53,7 +53,7 @@ impl PlannedElements {
             let elements = ElementChunks { spec: own.unwrap_or(spec), chunks, options };
             SelfCell::new(elements, |own| PlannedColumn::new(&own.spec, &columns(&own.chunks), &own.options))
         });
-        Self { part, planned }
+        Self { part, planned: planned.map_err(Error::without_categories) }
     }
 
     /// The same elements, with another error if there is one.
@@ -68,7 +68,9 @@ impl PlannedElements {
 
     /// What will be done. Looks for what will be refused, as far as the plan knows.
     pub(super) fn part(&self) -> Part {
-        let plan = |planned: &PlannedColumn<'_>| planned.check().map(|()| planned.plan().clone());
+        let plan = |planned: &PlannedColumn<'_>| {
+            planned.check().map_err(Error::without_categories).map(|()| planned.plan().clone())
+        };
         let plan = self.planned.as_ref().map_err(Error::clone).and_then(|cell| cell.with(|_, planned| plan(planned)));
         match plan {
             Ok(plan) => Part { plan, ..self.part.clone() },
@@ -82,7 +84,9 @@ impl PlannedElements {
     /// As [`PlannedColumn::run`]; [`PlannedElements::refused`].
     pub(super) fn run(&mut self) -> Result<Tensor> {
         match &mut self.planned {
-            Ok(cell) => cell.with_mut(|_, planned| planned.run(SharedReads::default(), &run_here)),
+            Ok(cell) => cell
+                .with_mut(|_, planned| planned.run(SharedReads::default(), &run_here))
+                .map_err(Error::without_categories),
             Err(error) => Err(error.clone()),
         }
     }

@@ -81,6 +81,24 @@ class TestLists:
                 ad.to_tensors(table, columns={"l": group("l")})
         assert pa.record_batch(ad.to_tensors(table, columns={"l": ad.arrow("l")})["l"]).num_rows == 1
 
+    def test_codes_of_different_dictionaries_have_no_categories(self):
+        def encoded() -> pa.Table:
+            # pyarrow unifies dictionaries of lists in place.
+            parts = [pa.ListArray.from_arrays([0, 2], pa.array(words).dictionary_encode()) for words in ("ab", "cb")]
+            return pa.table({"l": pa.chunked_array(parts)})
+
+        for convert in (
+            lambda table: ad.to_ragged(table["l"]).values,
+            lambda table: ad.to_ragged(table["l"], pad=(0, None))[0],
+            lambda table: ad.to_tensors(table, columns={"l": ad.ragged("l")})["l"].values,
+            lambda table: ad.to_tensors(table, columns={"l": ad.padded("l")})["l"],
+        ):
+            with pytest.raises(ad.UnsupportedTypeError, match=r"Table\.unify_dictionaries\(\)") as caught:
+                convert(encoded())
+            assert "categories" not in caught.value.remedy
+            assert np.from_dlpack(convert(encoded().unify_dictionaries())).ravel().tolist() == [0, 1, 2, 1]
+        assert "unify_dictionaries()" in str(ad.explain(encoded()["l"]))
+
     def test_a_group_that_pads_has_no_pad_to_leave_out(self):
         table = pa.table({"l": [[1], [2, 3]]})
         columns = {"l": ad.padded("l")}

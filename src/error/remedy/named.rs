@@ -1,8 +1,9 @@
-//! Remedies that name a column: which they are, and what others become where results have names.
+//! Remedies that name a column: which they are, and what others become where results have names, or rows.
 
 use std::mem::{Discriminant, discriminant};
 
 use super::Remedy;
+use crate::error::Error;
 
 impl Remedy {
     /// Returns what is equal for remedies that columns share: one column stands for the others in an example.
@@ -41,5 +42,15 @@ impl Remedy {
             },
             other => other,
         }
+    }
+}
+
+impl Error {
+    /// Takes back categories, which ragged and padded rows have no codes of.
+    pub(crate) fn without_categories(self) -> Self {
+        if self.0.remedy != Some(Remedy::CommonCategories) {
+            return self;
+        }
+        self.remedy_is("give all chunks one dictionary, as Table.unify_dictionaries() of pyarrow does")
     }
 }
