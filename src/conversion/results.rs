@@ -74,7 +74,8 @@ impl Conversion {
         let field = &*self.type_at_paths(field)?;
         self.check(field)?;
         let (results, varied) = self.check_results(field)?;
-        let fixed = results.iter().map(|result| result.require_view(self.copy, |column| self.of(column)));
+        let matrix = self.matrix();
+        let fixed = results.iter().map(|result| result.require_view(&matrix, |column| self.of(column)));
         all_or_errors(fixed.chain(varied.iter().map(|group| group.require_view()))).map(drop)
     }
 

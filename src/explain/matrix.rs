@@ -4,8 +4,8 @@ use super::{Report, ReportRow};
 use crate::device::Device;
 use crate::error::Error;
 use crate::matrix::PlannedMatrix;
-use crate::plan::{Action, Plan};
-use crate::spec::{CopyMode, MatrixOptions, MatrixSpec, Options, PossibleStep, Spec};
+use crate::plan::Plan;
+use crate::spec::{CopyMode, MatrixOptions, MatrixSpec, Options, Spec};
 
 /// Explains a matrix that was planned.
 pub(super) fn explain_planned_matrix(device: Device, planned: &PlannedMatrix<'_>) -> Report {
@@ -38,7 +38,7 @@ pub(super) fn matrix_of_type(spec: &MatrixSpec, options: &MatrixOptions) -> Repo
         whole.set_refused(column);
     }
     whole.specs = spec.columns().iter().map(|(_, column)| column.clone()).collect();
-    whole.fill(|whole| whole.set_possible(&possible_steps(spec, options), options.copy));
+    whole.fill(|whole| whole.set_possible(&spec.possible_steps(options), options.copy));
     Report { rows, matrices: vec![whole], ..Report::default() }
 }
 
@@ -76,26 +76,4 @@ impl ReportRow {
     fn set_column_possible(&mut self, column: &Spec) {
         self.error = self.set_possible(&column.possible_steps_in_matrix(&Options::default()), CopyMode::IfNeeded).err();
     }
-}
-
-/// What may have to be done to make a matrix; what is done to its columns stands in their rows.
-fn possible_steps(spec: &MatrixSpec, options: &MatrixOptions) -> Vec<PossibleStep> {
-    let is_private = options.copy.asks_for_own(options.writable);
-    let columns = || spec.columns().iter().flat_map(|(_, column)| column.possible_steps_in_matrix(&Options::default()));
-    let is_never_view = spec.has_shapes() && spec.width() > 0;
-    let changes = options.is_written || is_private || is_never_view || columns().any(|step| step.only_if.is_none());
-    let mut steps: Vec<PossibleStep> = Vec::new();
-    steps.extend(is_private.then(|| PossibleStep { text: Action::Private.to_string(), only_if: None }));
-    for step in columns().filter(|step| !changes && step.only_if.is_some()) {
-        if !steps.contains(&step) {
-            steps.push(step);
-        }
-    }
-    let text = match changes {
-        true => Action::PackMatrix { memory_order: options.memory_order }.to_string(),
-        false => "packed, unless the columns lie as the matrix already".to_owned(),
-    };
-    let only_if = (!changes).then_some("the columns do not lie as the matrix, in one chunk");
-    steps.push(PossibleStep { text, only_if });
-    steps
 }

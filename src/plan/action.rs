@@ -5,7 +5,7 @@ use std::fmt;
 use super::transfer_step::TransferStep;
 use crate::dtype::DType;
 use crate::error::Counted;
-use crate::spec::{Element, MemoryOrder, PRIVATE, Spec, UNPACKED, casting, encoding};
+use crate::spec::{Element, MemoryOrder, PRIVATE, Spec, UNPACKED, casting, encoding, packing};
 
 /// Something that a conversion does, and why it cannot be a view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,8 +121,7 @@ impl fmt::Display for Action {
             Self::Concatenate { chunks } => write!(f, "{chunks} chunks joined"),
             Self::Realign { dtype } => write!(f, "values not aligned for {dtype} realigned"),
             Self::Gather => f.write_str("strided elements gathered"),
-            Self::PackMatrix { memory_order: MemoryOrder::F } => f.write_str("packed column-major"),
-            Self::PackMatrix { .. } => f.write_str("packed row-major"),
+            Self::PackMatrix { memory_order } => f.write_str(packing(*memory_order)),
             Self::Split => f.write_str("rows split into columns"),
             Self::Pack => f.write_str("bools packed to bits"),
             Self::SplitValidity => f.write_str("validity split into columns"),

@@ -20,6 +20,7 @@ mod pandas;
 mod paths;
 mod per_column;
 mod possible;
+mod possible_matrix;
 mod promotion;
 mod result;
 mod round;
@@ -62,6 +63,7 @@ pub(crate) use possible::{
     ABOVE_1, APART, CHUNKS, DICTIONARIES, JOINED, NULLS, NULLS_READ, PRIVATE, PossibleStep, UNPACKED, Undecided,
     casting, may_be_null, unless_one_chunk,
 };
+pub(crate) use possible_matrix::packing;
 pub(crate) use result::{ResultKind, ResultSpec};
 pub(crate) use round::odd_single;
 pub(crate) use select::{all_or_errors, require_columns, select};

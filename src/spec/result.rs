@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow_schema::FieldRef;
 
 #[cfg(feature = "python")]
-use super::CopyMode;
+use super::MatrixOptions;
 use super::group::{CallOptions, GroupOptions};
 #[cfg(feature = "python")]
 use super::possible::refuse_validity;
@@ -78,15 +78,18 @@ impl ResultSpec {
         }
     }
 
-    /// Refuses a result that is a copy of any rows, where no copy is allowed. `options` are those of a column.
+    /// Refuses a result that is a copy of any rows, where no copy is allowed. `options` are those of a column, `matrix` those of a matrix.
+    ///
+    /// # Errors
+    /// Names the column or the group.
     #[cfg(feature = "python")]
-    pub(crate) fn require_view(&self, copy: CopyMode, options: impl Fn(&str) -> Options) -> Result<()> {
+    pub(crate) fn require_view(&self, matrix: &MatrixOptions, options: impl Fn(&str) -> Options) -> Result<()> {
         let required = match &self.kind {
             ResultKind::Column { spec, options, .. } => spec.require_view(options, false),
-            ResultKind::Validity(_) | ResultKind::ColumnValidity { .. } => refuse_validity(copy),
+            ResultKind::Validity(_) | ResultKind::ColumnValidity { .. } => refuse_validity(matrix.copy),
             ResultKind::Matrix(spec) => {
                 let column = |(_, column): &(usize, Spec)| column.require_view(&options(column.field().name()), true);
-                all_or_errors(spec.columns().iter().map(column)).map(drop)
+                all_or_errors(spec.columns().iter().map(column)).and_then(|_| spec.require_view(matrix))
             }
         };
         required.map_err(|error| self.in_group(error))

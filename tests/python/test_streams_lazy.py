@@ -218,6 +218,22 @@ class TestWhatTheTypeTellsToBeWrong:
                 ad.to_tensor(stream, **keywords)
         assert pa.chunked_array(stream).to_pylist() == [1, 2, 3]
 
+    @pytest.mark.parametrize(
+        ("function", "keywords", "message"),
+        [
+            (ad.to_tensor, {"columns": ["e", "f"]}, "packed row-major"),
+            (ad.to_tensor, {"columns": ["a", "f"], "order": "F"}, "packed column-major"),
+            (ad.to_tensors, {"columns": {"g": ["e", "f"]}}, 'group "g": a copy is needed of any rows'),
+        ],
+    )
+    def test_nor_of_a_matrix_that_is_never_a_view(self, function: Any, keywords: dict[str, Any], message: str):
+        pairs = pa.FixedSizeListArray.from_arrays(pa.array([1.0, 2.0, 3.0, 4.0]), 2)
+        table = pa.table({"a": [0.5, 1.5], "e": pairs, "f": pairs})
+        reader = table.to_reader()
+        with pytest.raises(ad.CopyError, match=message):
+            function(reader, copy=False, **keywords)
+        assert reader.read_all() == table
+
 
 class TestConsumers:
     """Each library reads a stream of ours whole, of what another library made."""
