@@ -131,9 +131,9 @@ impl Spec {
         }
         let by_row = Self::of_validity(&self.field, &Options::default())?;
         let Some(decoded) = &self.decoded else { return Ok(by_row) };
-        // Values may be lists where their codes, runs and lists of any length are none: they have a validity for each element.
+        // Values may be lists or bytes where their codes, runs and lists of any length are none: they have a validity for each element.
         let value = Value::of_validity(decoded)?;
-        if value.lists == by_row.lists && !is_list(self.field.data_type()) {
+        if value.lists == by_row.lists && value.shape == by_row.inner_shape && !is_list(self.field.data_type()) {
             return Ok(by_row);
         }
         let decoded = match &self.categories {

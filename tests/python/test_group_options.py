@@ -204,6 +204,15 @@ class TestValidity:
         assert found["m"].tolist() == [[True, True], [True, False], [False, False]]
         assert found["n"].tolist() == [True, True, False]
 
+    def test_of_dictionaries_of_bytes_has_a_bool_for_each_byte(self):
+        codes = pa.DictionaryArray.from_arrays(pa.array([0, None], pa.int8()), pa.array([b"abc"], pa.binary(3)))
+        columns = {"x": ad.group("d", nulls=0, validity="v")}
+        found = ad.to_tensors(pa.table({"d": codes}), columns=columns, dictionary="values", xp=np)
+        assert found["x"].tolist() == [[97, 98, 99], [0, 0, 0]]
+        assert found["v"].tolist() == [[True] * 3, [False] * 3]
+        schema = ad.explain(pa.schema({"d": codes.type}), columns=columns, dictionary="values")
+        assert schema["v"].shape == (None, 3)
+
     @pytest.mark.parametrize("buffer", [0, 40])
     def test_of_columns_that_are_read_once_for_values_and_validity(self, buffer: int):
         lists = [None if row % 7 == 0 else [row, None if row % 3 == 0 else row] for row in range(500)]
