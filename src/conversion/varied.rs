@@ -46,11 +46,9 @@ impl VariedGroup {
             (GroupForm::Arrow, columns) => (batch_field(field, columns), Options::default()),
             (_, [(_, column)]) => {
                 let mut options = conversion.of_in(name, group, column.name());
-                // It is for the group that makes a tensor of the same column, and not for the items of the lists.
-                if conversion.selection.has_tensor_of(column.name()) {
-                    options.length = None;
-                }
-                if let Some(length) = options.length.filter(|length| length.by_name) {
+                // It is for the groups that make tensors of columns, and not for the items of these lists.
+                let length = options.length.take().filter(|length| length.by_name);
+                if let Some(length) = length.filter(|_| !conversion.selection.has_tensor_of(column.name())) {
                     let reason =
                         format!("the length {} is for columns of lists that become rows of one shape", length.value);
                     return Err(Error::argument(format!("{reason}, and this one is only padded or ragged"))

@@ -316,6 +316,22 @@ class TestOptions:
             assert repr(copied) == text
         assert group != ad.group("ids")
 
+    def test_a_length_for_all_columns_is_not_for_the_items_of_padded_and_ragged_rows(self):
+        pairs = pa.list_(pa.list_(pa.int64(), 2))
+        table = pa.table({"tok": pa.array([[[1, 2]]], pairs), "emb": pa.array([[1, 2, 3]])})
+        columns = {"p": ad.padded("tok"), "r": ad.ragged("tok"), "e": "emb"}
+        made = ad.to_tensors(table, columns=columns, length=3)
+        [batch] = ad.Loader(table, columns=columns, length=3, batch_size=1)
+        for results in (made, batch):
+            assert np.asarray(results["p"]).tolist() == [[[1, 2]]]
+            assert np.asarray(results["r"].values).tolist() == [[1, 2]]
+            assert np.asarray(results["e"]).tolist() == [[1, 2, 3]]
+        assert all(row.error is None for row in ad.explain(table.schema, columns=columns, length=3))
+        # Items that are lists of any length stay rows.
+        table = pa.table({"k": [[[1, 2, 3]]]})
+        ragged = ad.to_tensors(table, columns={"k": ad.ragged("k")}, length=3)["k"]
+        assert np.asarray(ragged.values.values).tolist() == [1, 2, 3]
+
 
 class TestRefusals:
     @pytest.mark.parametrize(
