@@ -9,7 +9,10 @@ use super::planned_rows::{PlannedBatch, PlannedRows};
 use crate::arrow::DeviceArray;
 use crate::error::{Error, Remedy, Result};
 use crate::ragged::{PlannedPadded, PlannedRagged, check_ragged, has_codes, has_lengths};
-use crate::spec::{Conversion, CopyMode, Group, GroupForm, Options, Pad, all_or_errors, remedy_of_fixed_lists, select};
+use crate::spec::{
+    Conversion, CopyMode, Group, GroupForm, Options, Pad, all_or_errors, remedy_of_fixed_lists, require_row_major,
+    select,
+};
 
 /// A group whose rows differ in length, or are passed through as Arrow.
 #[derive(Clone, Debug)]
@@ -55,7 +58,7 @@ impl VariedGroup {
                         .remedy_is(Remedy::LeaveOutOfLength)
                         .in_column(column.name()));
                 }
-                (rows_field(column, group), options)
+                (rows_field(column, group)?, options)
             }
             _ => return Err(Error::internal("rows of several columns")),
         };
@@ -173,14 +176,18 @@ fn batch_field(field: &FieldRef, columns: &[(usize, &FieldRef)]) -> FieldRef {
 }
 
 /// The field of a column whose rows are padded: fixed-size lists of values that have a tensor form are lists then.
-fn rows_field(column: &FieldRef, group: &Group) -> FieldRef {
+///
+/// # Errors
+/// For tensors in each row that do not lie in row-major order.
+fn rows_field(column: &FieldRef, group: &Group) -> Result<FieldRef> {
     match (column.data_type(), group.form()) {
         (DataType::FixedSizeList(item, _), GroupForm::Padded(_))
             if remedy_of_fixed_lists(column.data_type()).is_none() =>
         {
+            require_row_major(column)?;
             let lists = Field::new(column.name(), DataType::LargeList(item.clone()), column.is_nullable());
-            Arc::new(lists)
+            Ok(Arc::new(lists))
         }
-        _ => column.clone(),
+        _ => Ok(column.clone()),
     }
 }

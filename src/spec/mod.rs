@@ -66,6 +66,7 @@ pub(crate) use possible::{
 pub(crate) use possible_matrix::packing;
 pub(crate) use result::{ResultKind, ResultSpec};
 pub(crate) use round::odd_single;
+pub(crate) use row_shape::require_row_major;
 pub(crate) use select::{all_or_errors, require_columns, select};
 pub use selection::Selection;
 pub(crate) use setters::setters;

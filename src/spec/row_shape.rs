@@ -1,6 +1,8 @@
-//! The shapes of rows: which of them a matrix takes, and how many elements it has then.
+//! The shapes of rows: which of them a matrix or a padded group takes, and how many elements it has then.
 
-use super::{Element, Spec};
+use arrow_schema::Field;
+
+use super::{Element, FixedShapeTensor, Spec};
 use crate::error::{Error, ErrorKind, Remedy, Result};
 
 /// Returns the elements of a row of all columns.
@@ -25,16 +27,25 @@ pub(super) fn require_numbers(spec: &Spec) -> Result<()> {
     let mut expected = 1_i64;
     for (extent, stride) in spec.inner_shape().iter().zip(spec.inner_strides()).rev() {
         if *extent > 1 && *stride != expected {
-            let (shape, strides) = (spec.inner_shape(), spec.inner_strides());
-            let column = format!("{:?}", spec.field().name());
-            let reason = format!(
-                "its rows of shape {shape:?} are permuted, to strides {strides:?}, and a matrix takes them row-major"
-            );
-            return Err(Error::unsupported(reason)
-                .remedy_is(Remedy::ColumnAlone { column })
-                .in_column(spec.field().name()));
+            return Err(permuted(spec.field(), spec.inner_shape(), spec.inner_strides(), "matrix"));
         }
         expected = expected.saturating_mul((*extent).max(1));
     }
     Ok(())
+}
+
+/// Refuses tensors in each row that do not lie in row-major order, whose elements a padded group makes one row of.
+pub(crate) fn require_row_major(field: &Field) -> Result<()> {
+    let tensor = FixedShapeTensor::of(field).map_err(|error| error.in_column(field.name()))?;
+    match tensor.filter(|tensor| !tensor.is_row_major()) {
+        Some(tensor) => Err(permuted(field, &tensor.logical_shape()?, &tensor.logical_strides()?, "padded group")),
+        None => Ok(()),
+    }
+}
+
+fn permuted(field: &Field, shape: &[i64], strides: &[i64], taker: &str) -> Error {
+    let reason =
+        format!("its rows of shape {shape:?} are permuted, to strides {strides:?}, and a {taker} takes them row-major");
+    let column = format!("{:?}", field.name());
+    Error::unsupported(reason).remedy_is(Remedy::ColumnAlone { column }).in_column(field.name())
 }

@@ -354,6 +354,22 @@ class TestRefusals:
             ad.to_tensors(reader, columns={"x": group, "y": "n"})
         assert reader.read_next_batch().num_rows == 5
 
+    def test_tensors_that_are_not_row_major_are_not_padded(self):
+        def table(shape: list[int], permutation: list[int]) -> pa.Table:
+            of_rows = pa.fixed_shape_tensor(pa.int32(), shape, permutation=permutation)
+            lists = pa.FixedSizeListArray.from_arrays(pa.array(range(6), pa.int32()), 6)
+            return pa.table({"t": pa.ExtensionArray.from_storage(of_rows, lists)})
+
+        columns = {"x": ad.padded("t")}
+        reader = table([2, 3], [1, 0]).to_reader()
+        with pytest.raises(ad.UnsupportedTypeError, match=r'column "t": its rows of shape .* are permuted'):
+            ad.to_tensors(reader, columns=columns)
+        assert reader.read_all().num_rows == 1
+        assert "permuted" in ad.explain(table([2, 3], [1, 0]).schema, columns=columns)["x"].error
+        for shape, permutation in (([2, 3], [0, 1]), ([1, 6], [1, 0])):
+            found = ad.to_tensors(table(shape, permutation), columns=columns, xp=np)["x"]
+            assert found.tolist() == [[0, 1, 2, 3, 4, 5]]
+
     def test_nulls_and_long_rows_name_group_column_and_row(self):
         with pytest.raises(ad.NullError, match="row 3") as raised:
             ad.to_tensors(TABLE, columns={"x": ad.padded("ids")})
