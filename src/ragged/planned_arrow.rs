@@ -90,7 +90,7 @@ impl Ragged {
         match &self.values {
             Values::Tensor(values) if text.is_some() => {
                 let mut part = part("values", field, values, plan_buffer(values, copy));
-                if !values.device().is_cpu() && self.is_text_read(values, field) {
+                if !values.device().is_cpu() && text.is_some_and(|text| self.is_text_read(values, text)) {
                     part.error = part.error.or(values.peek_bytes().err());
                 }
                 parts.push(part);
@@ -107,11 +107,9 @@ impl Ragged {
             }
         }
         if let (false, Some(values)) = (same_layout(own.data_type(), field.data_type()), parts.last_mut()) {
-            let allowed = match text {
-                Some(_) => require_plain_text(field.data_type(), copy),
-                None => Ok(()),
-            };
-            match allowed.and_then(|()| check_requested(self.offsets.device(), &own, field, copy)) {
+            let allowed = text.map_or(Ok(()), |text| require_plain_text(text.data_type(), copy));
+            let from = text.filter(|_| !is_text(field.data_type())).unwrap_or(&own);
+            match allowed.and_then(|()| check_requested(self.offsets.device(), from, field, copy)) {
                 Ok(()) if counts_in(own.data_type(), field.data_type()) => {}
                 Ok(()) => values.plan.add(Action::CastAsRequested, 0),
                 Err(error) => values.error = Some(error),
@@ -215,9 +213,14 @@ impl Ragged {
         Arc::new(field.as_ref().clone().with_data_type(data_type))
     }
 
-    /// The field of strings or binaries that the rows become, if it is one.
-    fn text<'a>(&'a self, requested: Option<&'a FieldRef>) -> Option<&'a FieldRef> {
-        requested.or(self.field.as_ref()).filter(|field| is_text(field.data_type()) && self.holds_bytes())
+    /// The field of strings or binaries that the rows become, before a cast to any other `requested` type; `None` if they become lists.
+    pub(super) fn text<'a>(&'a self, requested: Option<&'a FieldRef>) -> Option<&'a FieldRef> {
+        let is_list = |data_type: &DataType| {
+            item_of_lists(data_type).is_some() || matches!(data_type, DataType::FixedSizeList(_, _))
+        };
+        // Lists that are asked for are those of the bytes.
+        let given = requested.filter(|field| is_text(field.data_type()) || is_list(field.data_type()));
+        given.or(self.field.as_ref()).filter(|field| is_text(field.data_type()) && self.holds_bytes())
     }
 
     /// Whether the rows are refused where their bytes are not UTF-8.

@@ -29,8 +29,13 @@ impl Ragged {
     /// When no Arrow type holds the values, the parts are on several devices, a copy is needed and not allowed, strings are not UTF-8 any
     /// more, or an allocation fails.
     pub fn to_arrow(&self, copy: CopyMode) -> Result<DeviceArray> {
+        self.to_form(self.text(None), copy)
+    }
+
+    /// The rows as strings or binaries of this field, or as lists for `None`.
+    fn to_form(&self, text: Option<&FieldRef>, copy: CopyMode) -> Result<DeviceArray> {
         if let Some(moved) = self.moved_to_gather(copy)? {
-            return moved.to_arrow(copy);
+            return moved.to_form(text, copy);
         }
         self.require_one_device()?;
         // Whoever lent the offsets may have changed them since they were checked: a read-only flag binds us alone.
@@ -41,23 +46,21 @@ impl Ragged {
         {
             self.check()?;
         }
-        match &self.field {
-            Some(field) if is_text(field.data_type()) && self.holds_bytes() => self.to_text(field, copy),
-            _ => self.to_lists(copy),
-        }
+        text.map_or_else(|| self.to_lists(copy), |field| self.to_text(field, copy))
     }
 
     /// As [`Ragged::to_arrow`], as a field of another type: strings of bytes are checked to be UTF-8, all else is a cast
-    /// that every value must survive.
+    /// that every value must survive. Lists of strings or binaries are those of their bytes.
     ///
     /// # Errors
     /// When the values cannot be cast to the type, or as [`Ragged::to_arrow`].
     pub fn to_arrow_as(&self, requested: &FieldRef, copy: CopyMode) -> Result<DeviceArray> {
-        let array = if is_text(requested.data_type()) && self.holds_bytes() {
-            self.check()?;
-            self.to_text(requested, copy)?
-        } else {
-            self.to_arrow(copy)?
+        let array = match self.text(Some(requested)) {
+            Some(text) if is_text(requested.data_type()) => {
+                self.check()?;
+                self.to_text(text, copy)?
+            }
+            text => self.to_form(text, copy)?,
         };
         check_requested(array.device(), array.field(), requested, copy)?;
         request_field(&array, requested)

@@ -211,6 +211,25 @@ def test_of_ragged_rows_tells_each_part(name, copy):
         assert report[0].arrow_type == ad.explain(result, nulls="keep")[0].arrow_type, (type, report)
 
 
+@pytest.mark.parametrize("of", [pa.string(), pa.binary(), pa.string_view()], ids=str)
+def test_of_bytes_tells_which_lists_and_which_casts_are_made(of):
+    rows = ad.to_ragged(pa.array(["7", "12"], pa.string()).cast(of))
+    own = (pa.list_ if rows.offsets.dtype == "int32" else pa.large_list)(pa.uint8())
+    for copy in (None, False):
+        report = ad.explain(rows, to_arrow=True, type=own, copy=copy)
+        assert [row.how for row in report] == ["view", "view"]
+        assert pa.array(ad.to_arrow(rows, type=own, copy=copy)).to_pylist() == [[55], [49, 50]]
+    types = [pa.int64(), pa.list_(pa.int32()), pa.list_(pa.float32(), 2), pa.dictionary(pa.int8(), of), pa.null()]
+    for type, copy in itertools.product(types, (None, False)):
+        result, _, error = made(rows, type=type, copy=copy)
+        row = ad.explain(rows, to_arrow=True, type=type, copy=copy)["values"]
+        if error is not None:
+            assert (row.error and row.error in str(error)) or row.refused_if, (type, copy, row, error)
+        else:
+            assert row.error is None, (type, row, result)
+            assert row.steps == ["cast to the requested type"]
+
+
 def test_strided_parts_of_rows_are_gathered():
     values = np.arange(8, dtype=np.int16)[::2]
     rows = ad.Ragged(values, np.array([0, 1, 4]))
