@@ -12,11 +12,13 @@ use crate::spec::{CopyMode, PossibleStep};
 /// Explains a column of which these are the parts, named as the attributes of its rows: a row for each, or one that says why there are
 /// none.
 pub(crate) fn explain_parts(field: &FieldRef, device: Device, parts: Result<Vec<Part>>) -> Report {
-    explain_parts_as(field, device, parts, |part| match part {
-        Some(part) if field.name().is_empty() => part.to_owned(),
-        Some(part) => format!("{}.{part}", field.name()),
-        None => field.name().clone(),
-    })
+    let name = |part: Option<&str>| part.map_or_else(|| field.name().clone(), |part| part_name(field, part));
+    explain_parts_as(field, device, parts, name)
+}
+
+/// The name of a part of a column.
+pub(super) fn part_name(field: &FieldRef, part: &str) -> String {
+    if field.name().is_empty() { part.to_owned() } else { format!("{}.{part}", field.name()) }
 }
 
 /// As [`explain_parts`], with other names of the parts, and of them all.

@@ -3,6 +3,7 @@
 use arrow_schema::FieldRef;
 
 use super::explain_parts;
+use super::ragged::part_name;
 use super::report::{Report, ReportRow};
 use crate::column::plan_to_arrow_as;
 use crate::convert::depends_on_values;
@@ -48,8 +49,7 @@ pub fn explain_to_arrow(
     row.fill(|row| {
         let (field, plan) = plan_to_arrow_as(tensor, requested, has_validity, copy)?;
         row.take_arrow(&tensor.arrow_form()?.field, &field, &plan);
-        row.refuse_nulls(&field, has_validity && requested.is_some());
-        Ok(())
+        requested.map_or(Ok(()), |requested| row.refuse_nulls(requested, tensor, has_validity))
     });
     Ok(Report { rows: vec![row], ..Report::default() })
 }
@@ -84,12 +84,11 @@ pub fn explain_matrix_to_arrow<N: AsRef<str>>(
     let columns = plan_columns(matrix, names, options, has_validity)?;
     let has_validity = has_validity || options.validity.is_some();
     let rows = columns.into_iter().enumerate().map(|(index, column)| {
-        let is_requested = options.types.get(index).is_some_and(Option::is_some);
+        let requested = options.types.get(index).and_then(Option::as_ref);
         let mut row = ReportRow::of_tensor(&column.field, &column.tensor);
         row.fill(|row| {
             row.take_arrow(&column.own, &column.field, &column.plan?);
-            row.refuse_nulls(&column.field, has_validity && is_requested);
-            Ok(())
+            requested.map_or(Ok(()), |requested| row.refuse_nulls(requested, &column.tensor, has_validity))
         });
         row
     });
@@ -115,6 +114,11 @@ pub fn explain_matrix_to_arrow<N: AsRef<str>>(
 pub fn explain_ragged_to_arrow(rows: &Ragged, requested: Option<&FieldRef>, copy: CopyMode) -> Result<Report> {
     let (own, parts) = rows.plan_to_arrow(requested, copy)?;
     let mut report = explain_parts(requested.unwrap_or(&own), rows.offsets().device(), Ok(parts));
+    if let Some(field) = requested {
+        let parts = rows.parts_of_refused_nulls(field)?;
+        let has_nulls = |row: &&mut ReportRow| parts.iter().any(|part| row.column == part_name(field, part));
+        report.rows.iter_mut().filter(has_nulls).for_each(|row| row.add_refused_if(NULLS));
+    }
     let is_cast = requested.is_some_and(|field| depends_on_values(own.data_type(), field.data_type()));
     if let Some(row) = report.rows.last_mut() {
         row.refused_if.extend(rows.are_checked_text(requested).then(|| NOT_TEXT.to_owned()));
@@ -159,10 +163,11 @@ impl ReportRow {
         }
     }
 
-    /// Says that nulls of a validity are refused where the requested field has none.
-    fn refuse_nulls(&mut self, field: &FieldRef, has_validity: bool) {
-        if has_validity && !field.is_nullable() {
-            self.refused_if.push(NULLS.to_owned());
+    /// Says that nulls of a validity, and codes of null values, are refused where the requested field has none.
+    fn refuse_nulls(&mut self, requested: &FieldRef, tensor: &Tensor, has_validity: bool) -> Result<()> {
+        if has_validity && !requested.is_nullable() || tensor.may_be_refused_nulls(requested)? {
+            self.add_refused_if(NULLS);
         }
+        Ok(())
     }
 }

@@ -61,7 +61,7 @@ impl ReportRow {
         }
     }
 
-    fn add_refused_if(&mut self, condition: &str) {
+    pub(super) fn add_refused_if(&mut self, condition: &str) {
         if self.refused_if.iter().all(|own| own != condition) {
             self.refused_if.push(condition.to_owned());
         }

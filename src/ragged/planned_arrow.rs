@@ -215,12 +215,32 @@ impl Ragged {
 
     /// The field of strings or binaries that the rows become, before a cast to any other `requested` type; `None` if they become lists.
     pub(super) fn text<'a>(&'a self, requested: Option<&'a FieldRef>) -> Option<&'a FieldRef> {
-        let is_list = |data_type: &DataType| {
-            item_of_lists(data_type).is_some() || matches!(data_type, DataType::FixedSizeList(_, _))
-        };
         // Lists that are asked for are those of the bytes.
-        let given = requested.filter(|field| is_text(field.data_type()) || is_list(field.data_type()));
+        let given = requested.filter(|field| is_text(field.data_type()) || item_of_rows(field.data_type()).is_some());
         given.or(self.field.as_ref()).filter(|field| is_text(field.data_type()) && self.holds_bytes())
+    }
+
+    /// The names of the parts whose nulls a requested type refuses, if they have any.
+    ///
+    /// # Errors
+    /// As [`Tensor::arrow_form`].
+    pub(crate) fn parts_of_refused_nulls(&self, requested: &Field) -> Result<Vec<String>> {
+        let is_refused = self.validity.is_some() && !requested.is_nullable();
+        let mut parts: Vec<String> = is_refused.then(|| "validity".to_owned()).into_iter().collect();
+        let rows = match requested.data_type() {
+            DataType::Struct(fields) => fields.find("data").map(|(_, data)| data.data_type()),
+            other => Some(other),
+        };
+        match (&self.values, rows.and_then(item_of_rows)) {
+            (Values::Ragged(rows), Some(item)) => {
+                parts.extend(rows.parts_of_refused_nulls(item)?.into_iter().map(|part| format!("values.{part}")));
+            }
+            (Values::Tensor(values), Some(item)) if values.may_be_refused_nulls(item)? => {
+                parts.push("values".to_owned());
+            }
+            _ => {}
+        }
+        Ok(parts)
     }
 
     /// Whether the rows are refused where their bytes are not UTF-8.
@@ -257,6 +277,14 @@ impl Ragged {
             part.plan = Plan::transfer(step, bytes).then(std::mem::take(&mut part.plan));
         }
         Ok((own, parts))
+    }
+}
+
+/// The items of lists, those of a fixed size included.
+fn item_of_rows(data_type: &DataType) -> Option<&FieldRef> {
+    match data_type {
+        DataType::FixedSizeList(item, _) => Some(item),
+        other => item_of_lists(other),
     }
 }
 

@@ -61,7 +61,7 @@ pub(crate) use paths::forget_paths;
 pub use per_column::PerColumn;
 pub(crate) use possible::{
     ABOVE_1, APART, CHUNKS, DICTIONARIES, JOINED, NULLS, NULLS_READ, PRIVATE, PossibleStep, UNPACKED, Undecided,
-    casting, may_be_null, unless_one_chunk,
+    casting, forbids_null_elements, may_be_null, unless_one_chunk,
 };
 pub(crate) use possible_matrix::packing;
 pub(crate) use result::{ResultKind, ResultSpec};

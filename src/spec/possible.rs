@@ -93,3 +93,12 @@ pub(crate) fn may_be_null(field: &Field) -> bool {
             other => item_of_lists(other).is_some_and(|item| may_be_null(item)),
         }
 }
+
+/// Returns whether a type allows no nulls among the innermost elements of its rows.
+pub(crate) fn forbids_null_elements(field: &Field) -> bool {
+    match field.data_type() {
+        DataType::FixedSizeList(item, _) => forbids_null_elements(item),
+        DataType::RunEndEncoded(_, values) => !field.is_nullable() || !values.is_nullable(),
+        other => item_of_lists(other).map_or(!field.is_nullable(), |item| forbids_null_elements(item)),
+    }
+}

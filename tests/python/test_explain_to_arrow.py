@@ -111,6 +111,23 @@ def test_says_what_only_values_decide():
             ad.to_arrow(tensor, type=field, names=names, validity=np.array([True, False, True]))
 
 
+def test_says_that_codes_of_nulls_are_refused():
+    def codes(values):
+        column = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int8()), pa.array(values))
+        return ad.to_tensor(column, nulls="keep")
+
+    for type in (pa.dictionary(pa.int8(), pa.string()), pa.string()):
+        strict = pa.field("x", type, nullable=False)
+        (row,) = ad.explain(codes(["a", None]), to_arrow=True, type=strict)
+        assert "values are null" in row.refused_if
+        with pytest.raises(ad.NullError):
+            ad.to_arrow(codes(["a", None]), type=strict)
+        for tensor, field in ((codes(["a", "b"]), strict), (codes(["a", None]), pa.field("x", type))):
+            assert "values are null" not in ad.explain(tensor, to_arrow=True, type=field)[0].refused_if
+            ad.to_arrow(tensor, type=field)
+    assert ad.explain(codes(["a", None]), to_arrow=True)[0].refused_if == []
+
+
 def test_nulls_of_a_field_that_has_none_make_it_nullable():
     batch = pa.record_batch([pa.array([1.0, 2.0])], schema=pa.schema([pa.field("x", pa.float64(), nullable=False)]))
     tensor = ad.to_tensors(batch)["x"]
@@ -228,6 +245,34 @@ def test_of_bytes_tells_which_lists_and_which_casts_are_made(of):
         else:
             assert row.error is None, (type, row, result)
             assert row.steps == ["cast to the requested type"]
+
+
+def test_of_ragged_rows_says_which_nulls_are_refused():
+    words = pa.array([["a", None], None, ["b"]])
+    rows = ad.to_ragged(words, nulls="keep")
+    any_item, strict_item = pa.field("item", pa.string()), pa.field("item", pa.string(), nullable=False)
+    for field, parts in [
+        (pa.field("x", pa.list_(any_item)), []),
+        (pa.field("x", pa.list_(any_item), nullable=False), ["x.validity"]),
+        (pa.field("x", pa.list_(strict_item)), ["x.values.validity"]),
+        (pa.field("x", pa.list_(strict_item), nullable=False), ["x.validity", "x.values.validity"]),
+    ]:
+        report = ad.explain(rows, to_arrow=True, type=field)
+        assert [row.column for row in report if row.refused_if == ["values are null"]] == parts
+        if not parts:
+            ad.to_arrow(rows, type=field)
+            continue
+        with pytest.raises(ad.NullError):
+            ad.to_arrow(rows, type=field)
+    filled = ad.to_ragged(words[2:])
+    assert not any(row.refused_if for row in ad.explain(filled, to_arrow=True, type=field))
+    ad.to_arrow(filled, type=field)
+    dictionary = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int8()), pa.array(["a", None]))
+    rows = ad.to_ragged(pa.ListArray.from_arrays(pa.array([0, 2], pa.int32()), dictionary), nulls="keep")
+    field = pa.field("x", pa.list_(pa.field("item", dictionary.type, nullable=False)))
+    assert ad.explain(rows, to_arrow=True, type=field)["x.values"].refused_if == ["values are null"]
+    with pytest.raises(ad.NullError):
+        ad.to_arrow(rows, type=field)
 
 
 def test_strided_parts_of_rows_are_gathered():
