@@ -141,7 +141,11 @@ pub fn to_arrow_as(
     requested: &FieldRef,
     copy: CopyMode,
 ) -> Result<DeviceArray> {
-    let array = array_of(tensor, form_in(tensor, Some(requested))?, valid, copy)?;
+    let form = form_in(tensor, Some(requested))?;
+    // What is wrong with the type comes before what is wrong with a value.
+    plan(tensor, &form, valid.is_some(), copy)?;
+    check_requested(tensor, requested, copy)?;
+    let array = array_of(tensor, form, valid, copy)?;
     as_requested(&array, tensor.dtype(), valid, requested, copy)
 }
 

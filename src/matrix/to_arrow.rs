@@ -18,9 +18,7 @@ use crate::convert::split_rows;
 use crate::error::{Counted, Error, Result};
 use crate::kernels::split_columns;
 use crate::plan::Plan;
-#[cfg(feature = "python")]
-use crate::spec::all_or_errors;
-use crate::spec::{CopyMode, TensorField, setters};
+use crate::spec::{CopyMode, TensorField, all_or_errors, setters};
 use crate::stream_order::Readiness;
 use crate::tensor::{Owner, Tensor};
 
@@ -81,6 +79,8 @@ impl ColumnOptions {
 pub fn matrix_to_arrow<N: AsRef<str>>(matrix: &Tensor, names: &[N], options: &ColumnOptions) -> Result<DeviceArray> {
     let rows = check_names(matrix, names, options)?;
     let plan = plan(matrix, names.len(), options, options.validity.is_some())?;
+    // What is wrong with a type comes before what is wrong with a value.
+    check_types(matrix, names, options)?;
     let (on_host, threads) = (matrix.device().is_cpu(), options.threads.map(NonZero::get));
     let moves = plan.as_ref().filter(|plan| plan.moves_values());
     let split = |plan: &Plan| match on_host {
@@ -209,12 +209,28 @@ pub(crate) fn check_matrix<N: AsRef<str>>(matrix: &Tensor, names: &[N], options:
         if plan.is_none() {
             check_to_arrow(&column, None, options.copy)?;
         }
-        let Some(Some(requested)) = options.types.get(index) else { return Ok(()) };
-        let requested = Arc::new(requested.as_ref().clone().with_name(name.as_ref()));
-        check_requested(&column, &requested, options.copy)
+        check_type(&column, (index, name.as_ref()), options)
     };
     let columns = names.iter().enumerate();
     all_or_errors(columns.map(|column| check(column).map_err(|error| error.in_column(column.1.as_ref())))).map(drop)
+}
+
+/// Refuses types that no values of a matrix's columns could become. Names all such columns.
+fn check_types<N: AsRef<str>>(matrix: &Tensor, names: &[N], options: &ColumnOptions) -> Result<()> {
+    if options.types.iter().all(Option::is_none) {
+        return Ok(());
+    }
+    let check = |(index, name): (usize, &N)| {
+        let checked = matrix.column(index).and_then(|column| check_type(&column, (index, name.as_ref()), options));
+        checked.map_err(|error| error.in_column(name.as_ref()))
+    };
+    all_or_errors(names.iter().enumerate().map(check)).map(drop)
+}
+
+fn check_type(column: &Tensor, (index, name): (usize, &str), options: &ColumnOptions) -> Result<()> {
+    let Some(Some(requested)) = options.types.get(index) else { return Ok(()) };
+    let requested = Arc::new(requested.as_ref().clone().with_name(name));
+    check_requested(column, &requested, options.copy)
 }
 
 /// Refuses names that are none of this tensor's columns, and options that do not fit them; returns the number of rows.

@@ -58,6 +58,18 @@ pub(super) fn check_requested(device: Device, own: &FieldRef, requested: &FieldR
     Ok(())
 }
 
+/// As [`check_requested`], of rows that are `text` or of their `own` type before a cast.
+fn check_cast(
+    (text, own): (Option<&FieldRef>, &FieldRef),
+    device: Device,
+    requested: &FieldRef,
+    copy: CopyMode,
+) -> Result<()> {
+    text.map_or(Ok(()), |text| require_plain_text(text.data_type(), copy))?;
+    let from = text.filter(|_| !is_text(requested.data_type())).unwrap_or(own);
+    check_requested(device, from, requested, copy)
+}
+
 impl Ragged {
     /// The plans for the parts of these rows as an Arrow array, of the `requested` type if there is one, and the type that the array has
     /// before a cast to that.
@@ -69,10 +81,7 @@ impl Ragged {
             return self.plan_moved(device, requested, copy);
         }
         let text = self.text(requested);
-        let own = match text {
-            Some(field) => self.text_field(field),
-            None => self.arrow_field()?,
-        };
+        let own = self.own_field(text)?;
         let field = requested.or(text).unwrap_or(&own);
         let offsets = self.require_one_device().and_then(|_| plan_buffer(&self.offsets, copy));
         let mut parts = vec![part("offsets", field, &self.offsets, offsets)];
@@ -106,16 +115,31 @@ impl Ragged {
                 );
             }
         }
-        if let (false, Some(values)) = (same_layout(own.data_type(), field.data_type()), parts.last_mut()) {
-            let allowed = text.map_or(Ok(()), |text| require_plain_text(text.data_type(), copy));
-            let from = text.filter(|_| !is_text(field.data_type())).unwrap_or(&own);
-            match allowed.and_then(|()| check_requested(self.offsets.device(), from, field, copy)) {
-                Ok(()) if counts_in(own.data_type(), field.data_type()) => {}
+        if let Some(values) = parts.last_mut() {
+            let (from, to) = (own.data_type(), field.data_type());
+            match check_cast((text, &own), self.offsets.device(), field, copy) {
+                Ok(()) if same_layout(from, to) || counts_in(from, to) => {}
                 Ok(()) => values.plan.add(Action::CastAsRequested, 0),
                 Err(error) => values.error = Some(error),
             }
         }
         Ok((own, parts))
+    }
+
+    /// Refuses a requested type that no such rows could become, before any value is read.
+    ///
+    /// # Errors
+    /// As [`Ragged::plan_to_arrow`], or when there is no cast, or one is needed and no copy allowed.
+    pub(super) fn check_type(&self, requested: &FieldRef, copy: CopyMode) -> Result<()> {
+        let text = self.text(Some(requested));
+        let own = self.own_field(text)?;
+        let device = self.gathered_on(copy).unwrap_or_else(|| self.offsets.device());
+        check_cast((text, &own), device, requested, copy)
+    }
+
+    /// The type of the rows before a cast to a requested one: `text` in plain form, or lists without it.
+    fn own_field(&self, text: Option<&FieldRef>) -> Result<FieldRef> {
+        text.map_or_else(|| self.arrow_field(), |field| Ok(self.text_field(field)))
     }
 
     /// The CUDA device that rows in page-locked or managed memory are moved to if a kernel has to gather a part of them.

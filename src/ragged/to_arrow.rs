@@ -55,6 +55,8 @@ impl Ragged {
     /// # Errors
     /// When the values cannot be cast to the type, or as [`Ragged::to_arrow`].
     pub fn to_arrow_as(&self, requested: &FieldRef, copy: CopyMode) -> Result<DeviceArray> {
+        // What is wrong with the type comes before what is wrong with a value.
+        self.check_type(requested, copy)?;
         let array = match self.text(Some(requested)) {
             Some(text) if is_text(requested.data_type()) => {
                 self.check()?;

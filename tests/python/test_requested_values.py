@@ -117,3 +117,24 @@ def test_decimals_too_small_for_all_their_digits_are_no_floats():
     assert pa.array(array, type=pa.float64()).to_pylist() == [1.23456e-41]
     with pytest.raises(ad.CastError, match="round trip"):
         pa.array(array, type=pa.float32())
+
+
+def test_a_type_without_a_cast_comes_before_values():
+    lists = pa.list_(pa.int64(), 3)
+    source, types = np.array([[0.1, 1.0]]), [pa.float32(), lists]
+    row = ad.explain(source, to_arrow=True, names=["a", "b"], type=types)["b"]
+    with pytest.raises(ad.CastError, match="no cast exists") as caught:
+        ad.to_arrow(source, names=["a", "b"], type=types)
+    assert (caught.value.column, caught.value.row) == ("b", None)
+    assert row.error in str(caught.value)
+    with pytest.raises(ad.CastError, match="no cast exists") as caught:
+        ad.to_arrow(source, names=["a", "b"], type=[lists, lists])
+    assert '"a"' in str(caught.value)
+    assert '"b"' in str(caught.value)
+    # A null where the type forbids it is of the values, too.
+    strict = pa.field("x", lists, nullable=False)
+    with pytest.raises(ad.CastError, match="no cast exists"):
+        ad.to_arrow(np.arange(2.0), type=strict, validity=np.array([True, False]))
+    rows = ad.to_ragged(pa.array([[1.0], None]), nulls="keep")
+    with pytest.raises(ad.CastError, match="no cast exists"):
+        ad.to_arrow(rows, type=pa.field("x", pa.int64(), nullable=False))
