@@ -13,6 +13,7 @@ pub(super) fn explain_planned_matrix(device: Device, planned: &PlannedMatrix<'_>
     let refusal = planned.check_nulls().err();
     let row = |(mut row, part): (ReportRow, Plan)| {
         row.take_column(&part);
+        row.refuse_values(planned.copy());
         row.error = refusal.clone().filter(|error| error.column() == Some(row.column.as_str()));
         row.view = row.view && row.error.is_none();
         row

@@ -57,7 +57,7 @@ impl ReportRow {
     pub(super) fn refuse_values(&mut self, copy: CopyMode) {
         if self.at_most && copy == CopyMode::Never {
             self.add_refused_if(ABOVE_1);
-            (self.steps, self.bytes, self.at_most) = (Vec::new(), 0, false);
+            (self.steps, self.bytes, self.at_most, self.view) = (Vec::new(), 0, false, true);
         }
     }
 

@@ -94,6 +94,19 @@ def test_refusals_stand_in_the_column_and_in_the_matrix():
         ad.to_tensor(BATCH, columns=["b"], dtype="int8", copy=False)
 
 
+@pytest.mark.parametrize("options", [{"order": "C"}, {"columns": {"x": ["a"]}}], ids=["matrix", "group"])
+def test_bytes_above_1_are_refused_in_the_rows_of_column_and_matrix(options: dict[str, Any]):
+    batch = pa.record_batch({"a": pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, 0, 2], pa.int8()))})
+    report = ad.explain(batch, copy=False, **options)
+    for row in (*report, *report.matrices):
+        assert (row.how, row.bytes, row.steps, row.refused_if) == ("view", 0, [], ["bytes are above 1"])
+    assert report.bytes == 0
+    with pytest.raises(ad.CopyError):
+        ad.to_tensors(batch, columns={"x": ["a"]}, copy=False)
+    report = ad.explain(batch, **options)
+    assert {(row.how, row.bytes) for row in (*report, *report.matrices)} == {("view or copy", 3)}
+
+
 @pytest.mark.parametrize("data", [BATCH, BATCH.schema], ids=["batch", "schema"])
 def test_of_groups(data: Any):
     report = ad.explain(data, columns={"x": ["b", "c"], "y": "b"})
