@@ -62,8 +62,9 @@ impl VariedGroup {
             }
             GroupForm::Padded(pad) => plan_padded_type(field, device, pad, options).map(|both| {
                 let lengths = self.group.lengths_name().map(|_| {
-                    let error = both.first().and_then(|matrix| matrix.error.clone());
-                    Part { error, ..lengths_of_type(field) }
+                    let (error, part) =
+                        (both.first().and_then(|both| both.error.clone()), lengths_of_type(field, copy));
+                    Part { error: error.or(part.error.clone()), ..part }
                 });
                 padded_parts(both, self.group.validity_name().is_some(), lengths)
             }),

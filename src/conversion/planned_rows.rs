@@ -34,7 +34,11 @@ impl PlannedRows {
     pub(super) fn refuse(&self) -> Result<()> {
         match self {
             Self::Ragged(rows) => rows.refuse(),
-            Self::Padded { rows, .. } => rows.refuse(),
+            Self::Padded { rows, has_lengths, .. } => {
+                rows.refuse()?;
+                let lengths = has_lengths.then(|| rows.lengths_part());
+                lengths.and_then(|lengths| lengths.error).map_or(Ok(()), Err)
+            }
             Self::Arrow(batch) => batch.plan.refuse_steps(batch.copy),
         }
     }

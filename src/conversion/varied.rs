@@ -8,6 +8,8 @@ use super::converted::Converted;
 use super::planned_rows::{PlannedBatch, PlannedRows};
 use crate::arrow::DeviceArray;
 use crate::error::{Error, Remedy, Result};
+#[cfg(feature = "python")]
+use crate::ragged::lengths_of_type;
 use crate::ragged::{PlannedPadded, PlannedRagged, check_ragged, has_codes, has_lengths};
 use crate::spec::{
     Conversion, CopyMode, Group, GroupForm, Options, Pad, all_or_errors, remedy_of_fixed_lists, require_row_major,
@@ -97,7 +99,11 @@ impl VariedGroup {
             Some(pad) => check_ragged(&self.field, pad, &self.options.clone().copy(CopyMode::Never)),
             None => Ok(()),
         };
-        required.map_err(|error| error.in_group(&self.name).of_named_results())
+        let lengths = || {
+            let part = self.group.lengths_name().map(|_| lengths_of_type(&self.field, CopyMode::Never));
+            part.and_then(|part| part.error).map_or(Ok(()), Err)
+        };
+        required.and_then(|()| lengths()).map_err(|error| error.in_group(&self.name).of_named_results())
     }
 
     /// Returns whether elements become codes of a dictionary.

@@ -183,9 +183,9 @@ impl DevicePadded {
 
     /// Returns the plan that counts the elements of each row.
     pub(super) fn lengths_part(&self) -> Part {
-        let (counted, copy) = ((DType::Int64, self.rows), CopyMode::IfNeeded);
+        let (counted, copy) = ((DType::Int64, self.rows), self.options.copy);
         let part = Part::new("lengths", &self.field, counted, [Action::CountLengths], copy).by_kernels(self.device);
-        Part { error: self.refuse().err(), ..part }
+        Part { error: self.refuse().err(), ..part }.checked()
     }
 
     /// Returns the matrix, and a bool for each of its items, true where it is valid.

@@ -11,15 +11,17 @@ use crate::dtype::DType;
 use crate::error::{Counted, Error, Remedy, Result};
 use crate::plan::{Action, Plan, not_allowed};
 use crate::spec::{
-    CopyMode, DICTIONARIES, NULLS, NullPolicy, Options, Pad, Pattern, Spec, Undecided, VariableShape, may_be_null,
+    CopyMode, DICTIONARIES, NULLS, NullPolicy, Options, Pad, Pattern, PossibleStep, Spec, Undecided, VariableShape,
+    may_be_null,
 };
 
 /// Returns the part for the lengths of padded rows, whose number a type does not tell.
-pub(crate) fn lengths_of_type(field: &FieldRef) -> Part {
-    let steps = vec![Action::CountLengths.to_string()];
-    let undecided = Undecided { steps, at_most: false, refused_if: Vec::new() };
-    let part = Part::of_plan("lengths", field, DType::Int64, smallvec![None], Plan::default(), CopyMode::IfNeeded);
-    Part { undecided: Some(undecided), ..part }
+pub(crate) fn lengths_of_type(field: &FieldRef, copy: CopyMode) -> Part {
+    let counted = PossibleStep { text: Action::CountLengths.to_string(), only_if: None };
+    let error = Undecided::new(std::slice::from_ref(&counted), copy).err().map(|error| error.in_column(field.name()));
+    let undecided = Undecided { steps: vec![counted.text], at_most: false, refused_if: Vec::new() };
+    let part = Part::of_plan("lengths", field, DType::Int64, smallvec![None], Plan::default(), copy);
+    Part { undecided: Some(undecided), error, ..part }
 }
 
 /// Returns the spec of the items of padded rows, and the padding value in their dtype.

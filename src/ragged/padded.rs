@@ -203,8 +203,9 @@ impl HostPadded {
     }
 
     fn lengths_part(&self) -> Part {
-        let (counted, copy) = ((DType::Int64, self.plan.rows), CopyMode::IfNeeded);
-        Part { error: self.refuse().err(), ..Part::new("lengths", &self.field, counted, [Action::CountLengths], copy) }
+        let counted = (DType::Int64, self.plan.rows);
+        let part = Part::new("lengths", &self.field, counted, [Action::CountLengths], self.copy);
+        Part { error: self.refuse().err(), ..part }.checked()
     }
 
     fn lengths(&self) -> Result<Tensor> {

@@ -385,6 +385,27 @@ class TestRefusals:
         found = ad.to_tensors(batch, columns={"x": ad.ragged("full")}, copy=False)["x"]
         assert not found.values.copied
 
+    def test_lengths_are_a_copy_where_rows_without_elements_are_none(self):
+        empty = pa.table({"z": pa.array([[], []], pa.list_(pa.int64()))})
+        for group in (ad.padded("z", lengths="n"), ad.padded("z", length=0, lengths="n", validity="v")):
+            with pytest.raises(ad.CopyError, match=r'column "z": .*lengths of rows counted'):
+                ad.to_tensors(empty, columns={"x": group}, copy=False)
+            report = ad.explain(empty, columns={"x": group}, copy=False)
+            assert (report["x"].how, report["n"].how) == ("view", "refused")
+        # A type without elements tells it, too.
+        reader = empty.to_reader()
+        with pytest.raises(ad.CopyError, match="lengths of rows counted"):
+            ad.to_tensors(reader, columns={"x": group}, copy=False)
+        assert reader.read_all().num_rows == 2
+        assert ad.explain(empty.schema, columns={"x": group}, copy=False)["n"].how == "refused"
+        # Neither a tensor without lengths nor lengths of no rows are a copy.
+        for table, columns in (
+            (empty, {"x": ad.padded("z", validity="v")}),
+            (empty[:0], {"x": ad.padded("z", lengths="n")}),
+        ):
+            made = ad.to_tensors(table, columns=columns, copy=False)
+            assert not any(tensor.copied for tensor in made.values())
+
 
 class TestExplain:
     @pytest.mark.parametrize("size", [ROWS, 8])
