@@ -116,8 +116,7 @@ pub(crate) fn explain_tensor(tensor: &Tensor, options: impl Fn(&str) -> Options)
         row.take_column(&converted);
         row.kernel |= by_kernel;
         row.steps.splice(0..0, plan.steps.iter().map(|step| step.action.to_string()));
-        // Gathered elements are a copy, whatever their values.
-        (row.at_most, row.bytes) = (false, plan.bytes.saturating_add(converted.bytes));
+        row.bytes = plan.bytes.saturating_add(converted.bytes);
         Ok(())
     });
     Ok(Report { rows: vec![row], ..Report::default() })

@@ -196,13 +196,6 @@ def test_of_a_misaligned_tensor_tells_the_copy_and_makes_none():
         ad.to_tensor(source, copy=False)
 
 
-def test_strided_bools_are_a_copy_whatever_their_values():
-    assert ad.explain(np.array([True, False]))[0].how == "view or copy"
-    strided = np.array([True, False])[::-1]
-    (row,) = ad.explain(strided)
-    assert (row.how, row.steps[0], ad.to_tensor(strided).copied) == ("copy", "strided elements gathered", True)
-
-
 def test_of_chunks_that_refuse_to_be_an_array_reads_no_stream():
     class Chunked:
         def __arrow_c_array__(self, requested_schema=None):
