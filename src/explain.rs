@@ -26,7 +26,7 @@ use crate::error::Result;
 use crate::kernels::has_kernel;
 use crate::plan::{ChunkSize, Placement, Plan};
 use crate::ragged::{is_rows, plan_parts, plan_schema};
-use crate::spec::{CopyMode, MatrixOptions, Options, ResultKind, ResultSpec, Spec, select_once};
+use crate::spec::{CopyMode, MatrixOptions, Options, ResultKind, ResultSpec, Spec, select};
 use crate::tensor::Tensor;
 
 /// Explains the conversion of these chunks of `field`, or of any data of it where they are `None`: of each column, where they are structs.
@@ -34,7 +34,7 @@ use crate::tensor::Tensor;
 /// columns.
 ///
 /// # Errors
-/// When a chunk is of another type, or a selected column does not exist or is named twice. What is wrong with a single column is in its
+/// When a chunk is of another type, or a selected column does not exist. What is wrong with a single column is in its
 /// row.
 pub(crate) fn explain(
     field: &FieldRef,
@@ -57,7 +57,7 @@ pub(crate) fn explain(
     };
     Ok(match field.data_type() {
         DataType::Struct(_) => {
-            let reports = select_once(field, columns)?.into_iter().map(|(index, own)| column(Some(index), own));
+            let reports = select(field, columns)?.into_iter().map(|(index, own)| column(Some(index), own));
             reports.fold(Report::default(), Report::and)
         }
         _ => column(None, field),

@@ -8,10 +8,9 @@ use super::list_lengths::{check_length, is_list};
 use super::no_tensor::is_text;
 use super::promotion::promote_all;
 use super::row_shape::{require_numbers, width};
-use super::select::refuse_repeated;
 use super::temporal::is_temporal;
 use super::value::innermost;
-use super::{CopyMode, DecimalMode, Element, NullPolicy, Options, Spec, all_or_errors, select, select_once};
+use super::{CopyMode, DecimalMode, Element, NullPolicy, Options, Spec, all_or_errors, select};
 use crate::alloc::fallible;
 use crate::dtype::DType;
 use crate::error::{Error, Remedy, Result};
@@ -123,7 +122,8 @@ impl MatrixSpec {
         columns: Option<&[String]>,
         options: impl Fn(&str) -> Options,
     ) -> Result<Self> {
-        let selected = select_once(field, columns)?;
+        let selected = select(field, columns)?;
+        refuse_repeated(columns)?;
         let column = |(position, column): (usize, &FieldRef)| {
             let options = options(column.name());
             check_length(column.data_type(), &options).map_err(|error| error.in_column(column.name()))?;
@@ -225,6 +225,31 @@ impl MatrixSpec {
     pub(crate) fn row_bytes(&self) -> usize {
         self.width.saturating_mul(self.dtype.itemsize())
     }
+}
+
+/// Refuses a name that occurs more than once.
+fn refuse_repeated(columns: Option<&[String]>) -> Result<()> {
+    match columns.and_then(repeated) {
+        None => Ok(()),
+        Some(name) => Err(Error::argument("the column is asked for more than once")
+            .remedy_is("name each column of a matrix once")
+            .in_column(name)),
+    }
+}
+
+/// Returns a name that occurs more than once.
+fn repeated(names: &[String]) -> Option<&str> {
+    let mut sorted: Vec<&str> = names.iter().map(String::as_str).collect();
+    sorted.sort_unstable();
+    sorted.windows(2).find_map(|pair| {
+        if let [a, b] = pair
+            && a == b
+        {
+            Some(*a)
+        } else {
+            None
+        }
+    })
 }
 
 fn changes(column: &Spec) -> bool {

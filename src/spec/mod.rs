@@ -67,7 +67,7 @@ pub(crate) use possible_matrix::packing;
 pub(crate) use result::{ResultKind, ResultSpec};
 pub(crate) use round::odd_single;
 pub(crate) use row_shape::require_row_major;
-pub(crate) use select::{all_or_errors, require_columns, select, select_once};
+pub(crate) use select::{all_or_errors, require_columns, select};
 pub use selection::Selection;
 pub(crate) use setters::setters;
 pub(crate) use strides::{Dims, row_major_strides, signed};

@@ -3,7 +3,7 @@
 use arrow_schema::{DataType, Field, FieldRef};
 use serde_json::Value;
 
-use super::{select, select_once};
+use super::select;
 use crate::error::Result;
 
 /// The key of the schema's metadata under which pandas lists its index columns, among other things.
@@ -39,14 +39,14 @@ impl PandasIndex {
         Some(self.names(field, false))
     }
 
-    /// Like [`select_once`], but takes only the columns that remain if `columns` is `None`.
+    /// Like [`select`], but takes only the columns that remain if `columns` is `None`.
     pub(crate) fn select<'a>(
         self,
         field: &'a FieldRef,
         columns: Option<&[String]>,
     ) -> Result<Vec<(usize, &'a FieldRef)>> {
         match columns {
-            Some(columns) => select_once(field, Some(columns)),
+            Some(columns) => select(field, Some(columns)),
             None => select(field, self.remaining(field).as_deref()),
         }
     }

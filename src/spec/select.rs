@@ -17,16 +17,6 @@ pub(crate) fn select<'a>(field: &'a FieldRef, columns: Option<&[String]>) -> Res
     Positions::new(field)?.select(columns)
 }
 
-/// As [`select`], of columns each of which is a result of its own, or a part of one.
-///
-/// # Errors
-/// As [`select`], and if a name occurs more than once.
-pub(crate) fn select_once<'a>(field: &'a FieldRef, columns: Option<&[String]>) -> Result<Vec<(usize, &'a FieldRef)>> {
-    let selected = select(field, columns)?;
-    refuse_repeated(columns)?;
-    Ok(selected)
-}
-
 /// Refuses names that are not columns of a struct type.
 ///
 /// # Errors
@@ -179,31 +169,6 @@ fn edits(a: &str, b: &str) -> usize {
         }
     }
     row.last().copied().unwrap_or(0)
-}
-
-/// Refuses a name that occurs more than once.
-pub(super) fn refuse_repeated(columns: Option<&[String]>) -> Result<()> {
-    match columns.and_then(repeated) {
-        None => Ok(()),
-        Some(name) => Err(Error::argument("the column is asked for more than once")
-            .remedy_is("name each column once")
-            .in_column(name)),
-    }
-}
-
-/// Returns a name that occurs more than once.
-fn repeated(names: &[String]) -> Option<&str> {
-    let mut sorted: Vec<&str> = names.iter().map(String::as_str).collect();
-    sorted.sort_unstable();
-    sorted.windows(2).find_map(|pair| {
-        if let [a, b] = pair
-            && a == b
-        {
-            Some(*a)
-        } else {
-            None
-        }
-    })
 }
 
 fn struct_fields(field: &FieldRef) -> Result<&Fields> {

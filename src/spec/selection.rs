@@ -8,7 +8,7 @@ use super::Group;
 pub enum Selection {
     /// One tensor: the matrix of these columns of a struct, or of all. Of an array that is no struct, its rows.
     Whole(Option<Vec<String>>),
-    /// A tensor for each of these columns of a struct, each named once, or for each column.
+    /// A tensor for each of these columns of a struct, or for each column.
     Each(Option<Vec<String>>),
     /// A result for each name, and one more for its validity and for its lengths, where the group asks for them.
     Named(Vec<(String, Group)>),

@@ -173,20 +173,6 @@ class TestColumns:
         with pytest.raises(ValueError, match="name"):
             ad.to_tensors(repeated, columns=["x"])
 
-    def test_a_name_that_stands_twice(self):
-        table = pa.table({"a": [1], "b": [2]})
-        reader = table.to_reader()
-        for ask in (ad.to_tensors, ad.explain, lambda data, columns: ad.to_tensors(data, columns={"x": columns})):
-            for data in (table, reader):
-                with pytest.raises(ad.ConversionError, match="the column is asked for more than once") as raised:
-                    ask(data, columns=["a", "b", "a"])
-                assert raised.value.column == "a"
-        with pytest.raises(ad.ConversionError, match="more than once"):
-            ad.explain(table.schema, columns=["a", "a"])
-        assert reader.read_all() == table
-        # Two groups may have the same column.
-        assert list(ad.to_tensors(table, columns={"x": "a", "y": ["a", "b"]})) == ["x", "y"]
-
     @pytest.mark.parametrize("columns", ["x", 3, [1], [None]], ids=repr)
     def test_columns_are_names(self, columns):
         with pytest.raises(TypeError):
