@@ -72,6 +72,8 @@ fn release_kept() {
         // Nobody can be told of a panic, and the others have to be released.
         caught(|| drop(owner), |_| ());
     }
+    // Their place is freed, too.
+    let _ = KEPT.try_with(RefCell::take);
     IS_RELEASING.set(false);
 }
 
