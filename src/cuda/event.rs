@@ -48,7 +48,7 @@ impl Event {
             recorded = record();
         }
         if let Err(status) = recorded {
-            // What is wrong with it would be so the next time, too.
+            // An event of another context would fail all later records, too.
             std::mem::ManuallyDrop::new(event).destroy();
             return Err(status);
         }
