@@ -24,6 +24,7 @@ mod imported;
 mod lists;
 mod mask;
 mod node;
+mod null_slots;
 mod offsets;
 mod paths;
 mod project;

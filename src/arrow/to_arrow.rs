@@ -9,6 +9,7 @@ use arrow_schema::DataType;
 use super::check::check_sizes;
 use super::export::export_joined;
 use super::import::DeviceArray;
+use super::null_slots::blanked;
 use super::offsets::push_down;
 use super::validate::{prepare, validate};
 use crate::alloc::Owner;
@@ -57,7 +58,10 @@ impl DeviceArray {
             data.validate().map_err(broken)?;
             // Of a slice only its own slots are looked at.
             let data = push_down(data);
-            validate(&data).map_err(broken)?;
+            let Err(error) = validate(&data) else { return Ok(make_array(data)) };
+            // It may be of what lies under a null.
+            let data = blanked(&data)?;
+            validate(&data).map_err(|_| broken(error))?;
             Ok(make_array(data))
         })
         .map_err(|error| error.in_column(self.field().name()))
