@@ -1252,7 +1252,7 @@ def to_ragged(
     device, allocator, copy, writable, legacy, xp: as for `to_tensor`.
 
     The offsets of a slice are copied, so that they start at 0. The values of list views are those of the whole
-    child; of several chunks, from the first element of a row to the last one of any.
+    child.
     """
 
 @overload

@@ -139,15 +139,6 @@ impl ListChunk<'_> {
         }
     }
 
-    /// As [`ListChunk::span`], but for list views from the first element of a row to the last one of any.
-    pub(crate) fn shown_span(&self) -> Range<usize> {
-        if self.lengths.is_none() {
-            return self.span();
-        }
-        let rows = (0..self.rows).map(|row| self.row(row)).filter(|row| !row.is_empty());
-        rows.reduce(|span, row| span.start.min(row.start)..span.end.max(row.end)).unwrap_or(0..0)
-    }
-
     fn bounded(&self, range: Range<usize>) -> Range<usize> {
         let start = range.start.min(self.items.len());
         start..range.end.clamp(start, self.items.len())

@@ -314,7 +314,7 @@ fn run<R: Send>(
 /// device, allocator, copy, writable, legacy, xp: as for `to_tensor`.
 ///
 /// The offsets of a slice are copied, so that they start at 0. The values of list views are those of the whole
-/// child; of several chunks, from the first element of a row to the last one of any.
+/// child.
 #[pyfunction]
 #[pyo3(signature = (obj, *, dtype=None, nulls=None, decimal=None, dictionary=None, unit=None, device=None, allocator=None, copy=None, writable=None, legacy="copy", pad=None, truncate=None, side=None, multiple_of=None, xp=None), text_signature = "(obj, *, dtype=None, nulls=\"error\", decimal=None, dictionary=None, unit=None, device=None, allocator=None, copy=None, writable=None, legacy=\"copy\", pad=None, truncate=\"error\", side=\"right\", multiple_of=1, xp=None)")]
 #[allow(clippy::too_many_arguments, reason = "one Python keyword each")]

@@ -105,8 +105,6 @@ pub(super) struct Level<'a> {
 struct LevelChunk<'a> {
     part: &'a RaggedPart,
     list: ListChunk<'a>,
-    /// The elements that its rows span: of list views, all of them, but where several chunks are joined.
-    span: Range<usize>,
 }
 
 impl LevelChunk<'_> {
@@ -127,11 +125,6 @@ impl LevelChunk<'_> {
 
     fn rows(&self) -> Range<usize> {
         0..self.list.rows
-    }
-
-    /// Where a row of list views starts among the elements that the rows span.
-    fn start(&self, row: usize) -> usize {
-        self.list.row(row).start.clamp(self.span.start, self.span.end) - self.span.start
     }
 
     /// Which elements of a span none of these rows shows.
@@ -157,11 +150,8 @@ impl<'a> Level<'a> {
     pub(super) fn new(field: &'a FieldRef, parts: &'a [RaggedPart], options: &'a Options) -> Result<Self> {
         let mut chunks = fallible::with_room(parts.len())?;
         let mut first = 0_usize;
-        let are_joined = parts.iter().filter(|part| !part.array.is_empty()).count() > 1;
         for part in parts {
-            let list = part.array.lists().map_err(|error| error.behind(first))?;
-            let span = if are_joined { list.shown_span() } else { list.span() };
-            let chunk = LevelChunk { part, list, span };
+            let chunk = LevelChunk { part, list: part.array.lists().map_err(|error| error.behind(first))? };
             if options.nulls == NullPolicy::Error && chunk.list.valid.is_some() {
                 let null = chunk.rows().find(|row| chunk.is_null(*row));
                 null.map_or(Ok(()), |row| Err(null_row(first + row)))?;
@@ -185,13 +175,16 @@ impl<'a> Level<'a> {
         let is_beyond = |offset: usize| i32::try_from(offset).is_err();
         let mut base = 0_usize;
         for chunk in &self.chunks {
-            let elements = match self.gathered {
-                true => chunk.rows().map(|row| self.length(chunk, row)).sum(),
-                false => chunk.span.len(),
+            let elements = if self.has_lengths() {
+                chunk.list.items.len()
+            } else if self.gathered {
+                chunk.rows().map(|row| self.length(chunk, row)).sum()
+            } else {
+                chunk.list.span().len()
             };
             let end = base.saturating_add(elements);
             // Rows of list views may all begin below the last element.
-            let begins_beyond = |row| is_beyond(base.saturating_add(chunk.start(row)));
+            let begins_beyond = |row| is_beyond(base.saturating_add(chunk.list.row(row).start));
             if is_beyond(end) && (!self.has_lengths() || chunk.rows().any(begins_beyond)) {
                 return Err(beyond_int32());
             }
@@ -237,7 +230,7 @@ impl<'a> Level<'a> {
     /// The ranges of each chunk's elements that become values, in order.
     fn runs(&self, chunk: &LevelChunk<'_>) -> impl Iterator<Item = Range<usize>> {
         let gathered = self.gathered && chunk.spans_unseen();
-        let whole = (!gathered).then(|| chunk.span.clone());
+        let whole = (!gathered).then(|| chunk.list.span());
         let rows = if gathered { chunk.rows() } else { 0..0 };
         let rows = rows.filter(|row| chunk.is_shown(*row)).map(|row| chunk.list.row(row));
         let mut rows = rows.filter(|row| !row.is_empty()).peekable();
@@ -309,7 +302,7 @@ impl RaggedRows for Level<'_> {
     }
 
     fn offsets_part(&self) -> Part {
-        let rebased = !self.has_lengths() && self.chunks.iter().any(|chunk| chunk.span.start > 0);
+        let rebased = !self.has_lengths() && self.chunks.iter().any(|chunk| chunk.list.span().start > 0);
         let own = [rebased.then_some(Action::RebaseOffsets), self.gathered.then_some(Action::EmptyNullRows)];
         self.part("offsets", self.rows() + usize::from(!self.has_lengths()), own)
     }
@@ -320,8 +313,8 @@ impl RaggedRows for Level<'_> {
             let mut base = 0_usize;
             let starts = self.chunks.iter().flat_map(|chunk| {
                 let first = base;
-                base = base.saturating_add(chunk.span.len());
-                chunk.rows().map(move |row| first + chunk.start(row))
+                base = base.saturating_add(chunk.list.items.len());
+                chunk.rows().map(move |row| first + chunk.list.row(row).start)
             });
             return self.ints(plan, rows, starts, offsets_view);
         }

@@ -68,23 +68,3 @@ def test_null_rows_that_no_row_shows_are_not_refused():
     assert pa.array(ad.to_arrow(ad.to_ragged(views(0, 2)))).to_pylist() == [[[1, 2]], [[3]]]
     with pytest.raises(ad.NullError):
         ad.to_ragged(views(0, 1))
-
-
-def test_chunks_of_list_views_give_the_elements_that_their_rows_span():
-    views = pa.array([[row, row + 1] for row in range(200)], pa.list_view(pa.int64()))
-    chunks = pa.chunked_array([views.slice(start, 10) for start in range(0, 200, 20)])
-    rows = ad.to_ragged(chunks)
-    assert rows.values.shape == (200,)
-    assert pa.array(ad.to_arrow(rows)).to_pylist() == chunks.to_pylist()
-    # Beyond 32 bits only if all elements of each chunk are counted.
-    items = pa.array(np.zeros(2**28, np.int8))
-    wide = pa.ListViewArray.from_arrays(pa.array(range(100), pa.int32()), pa.array([2] * 100, pa.int32()), items)
-    found = ad.to_ragged(pa.chunked_array([wide.slice(start, 10) for start in range(0, 100, 10)]))
-    assert found.values.shape == (110,)
-    # In any order, with nulls and empty rows, whose offsets mean nothing.
-    starts, sizes = pa.array([7, 0, 3, 5, 9], pa.int32()), pa.array([2, 0, 1, 2, 0], pa.int32())
-    mixed = pa.ListViewArray.from_arrays(starts, sizes, pa.array(range(9)), mask=pa.array([False] * 3 + [True, False]))
-    joined = pa.chunked_array([mixed, mixed.slice(1, 2), mixed.slice(3), mixed.slice(4)])
-    for nulls in ("keep", 0):
-        found = pa.array(ad.to_arrow(ad.to_ragged(joined, nulls=nulls))).to_pylist()
-        assert found == [row if row is not None or nulls == "keep" else [] for row in joined.to_pylist()]
