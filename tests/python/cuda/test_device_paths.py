@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import arrow_dlpack as ad
 import driver
 import numpy as np
@@ -132,6 +134,23 @@ def test_joined_bitmaps_are_freed_with_what_reads_them() -> None:
     # What was given back is freed by work of the device, too.
     driver.run_all()
     assert ad.memory_stats()["cuda:0"]["pool_used"] == 0
+
+
+def test_bitmaps_are_kept_until_they_are_joined() -> None:
+    array, stream = DeviceArray(two_levels(LEAVES["int32"])), driver.Stream()
+    source = ad.from_arrow(array.give())
+    driver.settle()
+    driver.gate(stream.handle)
+    with ad.stream(stream):
+        ad.explain(source, columns=["s.a"], nulls="keep")
+    del source
+    gc.collect()
+    driver.run_all()
+    ad.collect()
+    assert array.node.releases == 0
+    driver.open_gates()
+    assert driver.soon(lambda: (driver.drain(), array.node.releases) == (0, 1))
+    assert driver.races() == 0
 
 
 def test_bitmaps_of_managed_memory_are_refused_until_the_data_is_on_the_host() -> None:
