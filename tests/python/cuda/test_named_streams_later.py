@@ -139,6 +139,21 @@ class TestForeignCodeThatChoosesAnotherDevice:
             assert np.array_equal(np.array(tensor.to_device("cpu")), VALUES)
         assert driver.races() == 0
 
+    def test_a_producer_whose_data_is_ordered_by_the_default_stream(self, pool: fakes.Pool) -> None:
+        class Plain(fakes.Plain):
+            def __dlpack__(self) -> Any:
+                capsule = super().__dlpack__()
+                driver.use(1)
+                return capsule
+
+        # The first one leaves an event for the second one.
+        for source in [fakes.Torch(pool, VALUES), Plain(pool, VALUES), fakes.Plain(pool, VALUES)]:
+            tensor = ad.from_dlpack(source)
+            assert np.array_equal(np.array(tensor.to_device("cpu")), VALUES)
+            del tensor
+            driver.drain()
+        assert driver.races() == 0
+
     def test_an_allocator(self) -> None:
         class Leaves:
             def allocate(self, nbytes: int, stream: Any) -> int:
