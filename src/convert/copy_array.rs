@@ -9,6 +9,7 @@ use arrow_schema::{DataType, UnionMode};
 
 use super::own_slots::with_own_runs;
 use super::repeat::{child, copied, copied_bits, copied_bytes};
+use super::shown_text::copied_text;
 use crate::alloc::fallible;
 use crate::arrow::DeviceArray;
 use crate::copy_log::{self, Copied};
@@ -44,8 +45,8 @@ pub(crate) fn copy_array_for(array: &DeviceArray, why: &str) -> Result<DeviceArr
     DeviceArray::from_arrow(copy.as_ref(), array.field().clone())
 }
 
-/// Copies the slots of a valid array into new buffers: of its children those that the slots span; all of dictionaries,
-/// unions and views.
+/// Copies the slots of a valid array into new buffers: of its children those that the slots span; all of dictionaries
+/// and unions.
 fn copy_data(data: &ArrayData) -> Result<ArrayData> {
     let broken = || Error::invalid("a buffer or a child has fewer slots than its array");
     let first_child = || data.child_data().first().ok_or_else(broken);
@@ -71,12 +72,7 @@ fn copy_data(data: &ArrayData) -> Result<ArrayData> {
         DataType::LargeList(_) => copy_lists::<i64>(data, copy)?,
         DataType::ListView(_) => copy_list_views::<i32>(data, copy)?,
         DataType::LargeListView(_) => copy_list_views::<i64>(data, copy)?,
-        DataType::Utf8View | DataType::BinaryView => {
-            let views = copied_bytes(slots_of(data, 0, 16, data.len()).ok_or_else(broken)?)?;
-            let texts = data.buffers().iter().skip(1).map(|text| copied_bytes(text.as_slice()));
-            let buffers = std::iter::once(Ok(views)).chain(texts).collect::<Result<_>>()?;
-            copy.nulls(copy_nulls(data)?).buffers(buffers)
-        }
+        DataType::Utf8View | DataType::BinaryView => return copied_text(data),
         DataType::Union(_, mode) => {
             let widths = [1, 4].into_iter().take(data.buffers().len()).enumerate();
             let buffers = widths
@@ -165,10 +161,17 @@ fn copy_list_views<T: ArrowNativeType + Sub<Output = T>>(
     let broken = || Error::invalid("rows without offsets");
     let offsets = ints::<T>(data, 0, data.len()).ok_or_else(broken)?;
     let sizes = ints::<T>(data, 1, data.len()).ok_or_else(broken)?;
-    let first = offsets.iter().copied().reduce(|one, other| if other < one { other } else { one }).unwrap_or_default();
-    let ends = offsets.iter().zip(sizes).map(|(offset, size)| offset.as_usize().saturating_add(size.as_usize()));
-    let span = first.as_usize()..ends.max().unwrap_or(0);
-    let (offsets, sizes) = (rebased(offsets, first)?, rebased(sizes, T::default())?);
+    // Lists without items lead anywhere.
+    let shown = offsets.iter().zip(sizes).filter(|(_, size)| size.as_usize() > 0);
+    let first = shown.clone().map(|(offset, _)| *offset).reduce(|one, other| if other < one { other } else { one });
+    let ends = shown.map(|(offset, size)| offset.as_usize().saturating_add(size.as_usize()));
+    let first = first.unwrap_or_default();
+    let span = first.as_usize()..ends.max().unwrap_or_else(|| first.as_usize());
+    let starts = offsets.iter().zip(sizes).map(|(offset, size)| match size.as_usize() {
+        0 => Ok(T::default()),
+        _ => Ok(*offset - first),
+    });
+    let (offsets, sizes) = (Buffer::from_vec(fallible::collected(starts)?), rebased(sizes, T::default())?);
     Ok(copy.nulls(copy_nulls(data)?).add_buffer(offsets).add_buffer(sizes).add_child_data(copy_span(data, span)?))
 }
 

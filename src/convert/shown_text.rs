@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
-use arrow_buffer::Buffer;
+use arrow_buffer::{Buffer, NullBuffer};
 use arrow_data::{ArrayData, ByteView, MAX_INLINE_VIEW_LEN};
 use arrow_schema::DataType;
 
+use super::repeat::{copied_bits, copied_bytes};
 use crate::alloc::fallible;
 use crate::error::{Error, Result};
 
@@ -73,7 +74,6 @@ fn gathered(data: &ArrayData) -> Result<ArrayData> {
             made.push(view);
             continue;
         }
-        let beyond = || Error::invalid("a view shows no bytes of the array").at_row(row);
         let shown = ByteView::from(view);
         let place = usize::try_from(shown.buffer_index).ok().zip(usize::try_from(shown.offset).ok());
         let bytes = place.and_then(|(buffer, at)| texts.get(buffer)?.as_slice().get(at..at.checked_add(length)?));
@@ -83,9 +83,9 @@ fn gathered(data: &ArrayData) -> Result<ArrayData> {
             }
             text = fallible::with_room(left.min(MOST).max(length))?;
         }
-        let offset = u32::try_from(text.len()).map_err(|_| beyond())?;
-        let buffer_index = u32::try_from(buffers.len()).map_err(|_| beyond())?;
-        text.extend_from_slice(bytes.ok_or_else(beyond)?);
+        let offset = u32::try_from(text.len()).map_err(|_| beyond(row))?;
+        let buffer_index = u32::try_from(buffers.len()).map_err(|_| beyond(row))?;
+        text.extend_from_slice(bytes.ok_or_else(|| beyond(row))?);
         left = left.saturating_sub(length);
         made.push(ByteView { buffer_index, offset, ..shown }.as_u128());
     }
@@ -96,6 +96,70 @@ fn gathered(data: &ArrayData) -> Result<ArrayData> {
     let copy = copy.add_buffer(Buffer::from_vec(made)).add_buffers(buffers);
     // SAFETY: a view for each slot of a valid array, with the text of that slot where the view says.
     Ok(unsafe { copy.build_unchecked() })
+}
+
+/// Copies an array of views with the text that they show: gathered where the views lie apart, else what lies between the first and the last
+/// byte that they show of each buffer.
+///
+/// # Errors
+/// If a view shows no bytes of the array, or an allocation fails.
+pub(super) fn copied_text(data: &ArrayData) -> Result<ArrayData> {
+    let spans = shown_spans(data)?;
+    let spanned = spans.iter().map(Range::len).fold(0, usize::saturating_add);
+    let nulls = data.nulls().map(|nulls| copied_bits(nulls.inner()).map(NullBuffer::new)).transpose()?;
+    if repeated_bytes(data, &(0..data.len())) <= spanned / 2 {
+        let shown = gathered(data)?;
+        // SAFETY: `gathered` made valid data of as many slots, and these nulls are a copy of the bitmap of the same slots.
+        return Ok(unsafe { shown.into_builder().nulls(nulls).build_unchecked() });
+    }
+    let (mut indices, mut buffers) = (fallible::with_room(spans.len())?, Vec::new());
+    for (text, span) in data.buffers().iter().skip(1).zip(&spans) {
+        indices.push(u32::try_from(buffers.len()).unwrap_or_default());
+        if let Some(text) = text.get(span.clone()).filter(|text| !text.is_empty()) {
+            fallible::push(&mut buffers, copied_bytes(text)?)?;
+        }
+    }
+    let mut made = fallible::with_room(data.len())?;
+    for view in views(data, 0..data.len()) {
+        let shown = ByteView::from(view);
+        let buffer = usize::try_from(shown.buffer_index).unwrap_or(usize::MAX);
+        let place = spans.get(buffer).zip(indices.get(buffer)).filter(|_| outside(view) > 0);
+        made.push(place.map_or(view, |(span, buffer_index)| {
+            // The span starts at or before each of its texts.
+            let offset = shown.offset.saturating_sub(u32::try_from(span.start).unwrap_or_default());
+            ByteView { buffer_index: *buffer_index, offset, ..shown }.as_u128()
+        }));
+    }
+    let copy = ArrayData::builder(data.data_type().clone()).len(data.len()).nulls(nulls);
+    let copy = copy.add_buffer(Buffer::from_vec(made)).add_buffers(buffers);
+    // SAFETY: a view for each slot, whose text is in the copy of the span that has it, as far from the start of that.
+    Ok(unsafe { copy.build_unchecked() })
+}
+
+/// Returns of each buffer of text the bytes from the first to the last one that a view shows.
+fn shown_spans(data: &ArrayData) -> Result<Vec<Range<usize>>> {
+    let texts = data.buffers().get(1..).unwrap_or(&[]);
+    let mut spans = fallible::filled(texts.len(), (usize::MAX, 0))?;
+    for (row, view) in views(data, 0..data.len()).enumerate() {
+        let length = outside(view);
+        if length == 0 {
+            continue;
+        }
+        let shown = ByteView::from(view);
+        let place = usize::try_from(shown.buffer_index).ok().zip(usize::try_from(shown.offset).ok());
+        let found = place.and_then(|(buffer, start)| {
+            let end =
+                start.checked_add(length).filter(|end| texts.get(buffer).is_some_and(|text| *end <= text.len()))?;
+            Some((spans.get_mut(buffer)?, start, end))
+        });
+        let ((first, last), start, end) = found.ok_or_else(|| beyond(row))?;
+        (*first, *last) = ((*first).min(start), (*last).max(end));
+    }
+    fallible::collected(spans.into_iter().map(|(first, last)| Ok(first.min(last)..last)))
+}
+
+fn beyond(row: usize) -> Error {
+    Error::invalid("a view shows no bytes of the array").at_row(row)
 }
 
 #[cfg(test)]
@@ -130,6 +194,30 @@ mod tests {
             assert_eq!(buffers.iter().sum::<usize>(), text);
             assert!(buffers.iter().all(|length| (1..=MOST).contains(length)), "{buffers:?}");
             assert_eq!(StringViewArray::from(made), rows);
+        }
+    }
+
+    #[test]
+    fn a_copy_has_the_text_between_the_first_and_the_last_that_is_shown() {
+        let words = words();
+        for (from, length) in [(0, 40), (3, 20), (9, 1), (5, 0), (0, 2)] {
+            let rows = words.slice(from, length);
+            let made = copied_text(&rows.to_data()).unwrap();
+            made.validate_full().unwrap();
+            let text: usize = rows.iter().flatten().map(str::len).filter(|length| *length > 12).sum();
+            assert_eq!(all_bytes(&made), text, "{from} {length}");
+            assert_eq!(StringViewArray::from(made), rows);
+        }
+        // Two texts at the ends of a buffer, and one text that all rows show.
+        let text = Buffer::from_vec(vec![b'x'; 1000]);
+        let far = |offset| ByteView::new(20, b"xxxx").with_offset(offset).as_u128();
+        for (offsets, bytes) in [(vec![0, 980], 40), (vec![500; 9], 20), (vec![100, 110, 115], 35)] {
+            let views: Vec<u128> = offsets.iter().map(|offset| far(*offset)).collect();
+            let data = ArrayData::builder(DataType::Utf8View).len(views.len()).add_buffer(Buffer::from_vec(views));
+            let data = data.add_buffer(text.clone()).build().unwrap();
+            let made = copied_text(&data).unwrap();
+            made.validate_full().unwrap();
+            assert_eq!((all_bytes(&made), StringViewArray::from(made)), (bytes, StringViewArray::from(data)));
         }
     }
 

@@ -245,6 +245,31 @@ class TestRagged:
         assert pa.array(found).to_pylist() == ["to", "be"]
 
 
+SLICES = {
+    "views": pa.array([f"a text that is no inline one, {row}" for row in range(10_000)], pa.string_view())[4_000:4_010],
+    "structs of views": pa.StructArray.from_arrays(
+        [pa.array([b"bytes that are no inline ones"] * 5 + [None] * 9_000, pa.binary_view())], ["v"]
+    )[2:12],
+    "lists of no items": pa.ListViewArray.from_arrays(
+        pa.array([9_000, 0, 9_002], pa.int32()), pa.array([2, 0, 1], pa.int32()), pa.array(range(10_000))
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SLICES)
+def test_a_slice_has_no_more_than_its_rows_reach(name):
+    rows = SLICES[name]
+    pickled = pickle.dumps(ad.from_arrow(rows))
+    assert len(pickled) < 2_000
+    with ad.track_copies() as log:
+        copied = ad.from_arrow(rows, copy=True)
+    assert sum(entry.bytes for entry in log) < 2_000
+    for found in (pickle.loads(pickled), copied, copy.deepcopy(ad.from_arrow(rows))):
+        read = pa.array(found)
+        read.validate(full=True)
+        assert read.equals(rows)
+
+
 def test_devices():
     for device in (ad.Device("cpu"), ad.Device("cuda:1")):
         assert again(device) == device == copy.deepcopy(device)
