@@ -59,6 +59,7 @@ pub(crate) use progress::Progress;
 pub(crate) use read_log::Digest;
 pub(crate) use read_log::ReadLog;
 use readers::Readers;
+pub(crate) use sharding::OfOthers;
 pub use sharding::Sharding;
 pub use shards::Shards;
 #[cfg(feature = "python")]
@@ -115,8 +116,8 @@ impl Mode {
 pub(crate) struct KnownState {
     /// Rows of a full batch of the loader that it was taken from.
     pub(crate) batch_size: usize,
-    /// How many of its last batches other workers make; `None` for a place that has no state, which batches as those to come have led to.
-    pub(crate) of_others: Option<usize>,
+    /// Which of its last batches other workers make; `None` for a place that has no state, which batches as those to come have led to.
+    pub(crate) of_others: Option<OfOthers>,
     /// The rows of a source of one shard that does not tell them, if they are known.
     pub(crate) rows: Option<usize>,
     /// The rows that a source of one shard had when the state was taken, if they are known.

@@ -2,7 +2,7 @@
 
 use std::num::NonZero;
 
-use super::sharding::Sharding;
+use super::sharding::{OfOthers, Sharding};
 use crate::error::{Error, Result};
 
 /// Where the order of an epoch stands, however its rows are cut into batches: how many rows of each lane were taken, and which lane is next.
@@ -132,12 +132,12 @@ impl Place {
         (sharding.own_of(batches), left.iter().enumerate().map(over).fold(0, usize::saturating_add))
     }
 
-    /// As [`rounds`](Self::rounds), where the last round was of batches of `batch_size` rows, the last `of_others` of which other workers
-    /// make, so that nobody knows whether they were there.
+    /// As [`rounds`](Self::rounds), where the last round was of batches of `batch_size` rows, the last of which other workers make, so that
+    /// nobody knows whether they were there.
     pub(super) fn rounds_left(
         &self,
         rows: &[usize],
-        (batch_size, of_others): (usize, usize),
+        (batch_size, of_others): (usize, OfOthers),
         sharding: &Sharding,
     ) -> (usize, usize) {
         match self.end_before(rows, (batch_size, of_others), sharding) {
@@ -148,12 +148,20 @@ impl Place {
 
     /// Returns the end of the epoch, if this place is after it: a worker that made its rank's last batch counts a whole round, and so
     /// batches that the other workers have no more. `batch_size`: the rows that each of them was counted with.
-    fn end_before(&self, rows: &[usize], (batch_size, of_others): (usize, usize), sharding: &Sharding) -> Option<Self> {
+    fn end_before(
+        &self,
+        rows: &[usize],
+        (batch_size, of_others): (usize, OfOthers),
+        sharding: &Sharding,
+    ) -> Option<Self> {
         let lanes = self.taken.len();
         // The batches of the round after those of the first worker, from the last one back.
-        let others = of_others.min(lanes);
-        // A batch that is not full is none either, if such are dropped.
-        let beyond = if sharding.drop_last() { 1 } else { batch_size };
+        let others = of_others.batches.min(lanes);
+        // A batch that is not full is none either, if such are dropped: by those who may have made it, and by those who would make it now.
+        let least = |drop_last: bool, full: usize| if drop_last { full } else { 1 };
+        let before = least(of_others.drop_last.unwrap_or(sharding.drop_last()), batch_size);
+        let beyond =
+            batch_size.saturating_sub(before.min(least(sharding.drop_last(), sharding.batch_size()))).saturating_add(1);
         let lane_of = |back: usize| (self.next_lane + lanes - back) % lanes;
         let is_none = |back: &usize| {
             let (rows, taken) = (rows.get(lane_of(*back)), self.taken.get(lane_of(*back)));
@@ -291,7 +299,7 @@ mod tests {
         // Whoever goes on with workers knows that no worker counted it.
         for workers in [2, 3] {
             let first = sharding.for_worker(0, workers).unwrap();
-            assert_eq!(place.rounds_left(&[3, 3, 3], (1, 0), &first), (1, 4));
+            assert_eq!(place.rounds_left(&[3, 3, 3], (1, OfOthers::default()), &first), (1, 4));
         }
     }
 

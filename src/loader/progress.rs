@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::place::Place;
 use super::read_log::ReadLog;
-use super::sharding::Sharding;
+use super::sharding::{OfOthers, Sharding};
 use super::state::{Hashes, SourceState, State, Terms};
 use crate::error::{Error, Result};
 
@@ -31,8 +31,8 @@ struct Position {
     early: BTreeSet<usize>,
     /// Rows of the batches before that place.
     batch_size: usize,
-    /// How many of them, the last ones, other workers make.
-    of_others: usize,
+    /// Which of them, the last ones, other workers make.
+    of_others: OfOthers,
     /// Whether an iteration is there, so that the next one is of another epoch.
     begun: bool,
     /// Counts iterations: only the latest one moves the position.
@@ -62,8 +62,8 @@ pub(crate) struct Start {
     pub(crate) place: Place,
     /// Rows of the batches that were handed out before.
     pub(crate) batch_size: usize,
-    /// How many of them, the last ones, other workers make.
-    pub(crate) of_others: usize,
+    /// Which of them, the last ones, other workers make.
+    pub(crate) of_others: OfOthers,
     pub(crate) resumed: Option<Terms>,
     /// Of the rows before.
     pub(crate) hashes: Hashes,
@@ -84,7 +84,7 @@ impl Progress {
             rounds: 0,
             early: BTreeSet::new(),
             batch_size: sharding.batch_size(),
-            of_others: 0,
+            of_others: OfOthers::default(),
             begun: false,
             run: 0,
             source: SourceState::default(),
@@ -135,7 +135,7 @@ impl Progress {
             let place = position.place.next_epoch();
             let batch_size = self.sharding.batch_size();
             let hashes = position.read(|_| None).without_rows();
-            return Start { seed, place, batch_size, of_others: 0, resumed: None, hashes };
+            return Start { seed, place, batch_size, of_others: OfOthers::default(), resumed: None, hashes };
         }
         Start {
             seed,
@@ -177,7 +177,7 @@ impl Progress {
             let left_out = position.log.as_ref().and_then(ReadLog::left_out);
             position.ended = Some(Ended { left_out, hashes });
             let place = position.place.next_epoch();
-            position.move_to(place, (self.sharding.batch_size(), 0));
+            position.move_to(place, (self.sharding.batch_size(), OfOthers::default()));
         }
     }
 
@@ -186,7 +186,7 @@ impl Progress {
         let mut position = self.lock();
         if position.begun || position.place.epoch() != epoch {
             let place = position.place.start_of(epoch);
-            position.move_to(place, (self.sharding.batch_size(), 0));
+            position.move_to(place, (self.sharding.batch_size(), OfOthers::default()));
             (position.run, position.resumed) = (position.run + 1, None);
         }
     }
@@ -247,7 +247,7 @@ impl Progress {
 
 impl Position {
     /// The next iteration begins at this place.
-    fn move_to(&mut self, place: Place, (batch_size, of_others): (usize, usize)) {
+    fn move_to(&mut self, place: Place, (batch_size, of_others): (usize, OfOthers)) {
         (self.hashes, self.log) = (self.read(|_| None).without_rows(), None);
         (self.place, self.rounds, self.begun) = (place, 0, false);
         (self.batch_size, self.of_others) = (batch_size, of_others);

@@ -14,6 +14,14 @@ pub struct Sharding {
     workers: usize,
 }
 
+/// The last batches before a place that other workers make.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OfOthers {
+    pub(crate) batches: usize,
+    /// Whether these workers drop batches that are not full; `None` in a state that does not say so.
+    pub(crate) drop_last: Option<bool>,
+}
+
 impl Sharding {
     /// Returns the sharding of batches of `batch_size` rows for one rank of `world_size`. `drop_last` drops a last
     /// batch that is not full.
@@ -110,9 +118,9 @@ impl Sharding {
         self.world_size.saturating_mul(self.workers)
     }
 
-    /// Returns how many batches of a round are made by the workers after the first one of each rank.
-    pub(super) fn of_others(&self) -> usize {
-        self.stride().saturating_sub(self.world_size)
+    /// Returns which batches of a round are made by the workers after the first one of each rank.
+    pub(super) fn of_others(&self) -> OfOthers {
+        OfOthers { batches: self.stride().saturating_sub(self.world_size), drop_last: Some(self.drop_last) }
     }
 
     /// Returns how many of the first `batches` batches of all ranks are this worker's, without those of an incomplete round of

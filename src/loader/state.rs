@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::place::Place;
 use super::read_log::Digest;
+use super::sharding::OfOthers;
 use crate::error::{Counted, Error, Remedy, Result};
 
 /// The version of the state's format.
@@ -18,8 +19,8 @@ pub(crate) struct State {
     pub(crate) place: Place,
     /// Rows of a full batch of the loader that took the last rows. A last batch that was not full counts as full.
     pub(crate) batch_size: usize,
-    /// How many of the last batches other workers make: whether the epoch has them is known where the rows of its lanes are.
-    pub(crate) of_others: usize,
+    /// Which of the last batches other workers make: whether the epoch has them is known where the rows of its lanes are.
+    pub(crate) of_others: OfOthers,
     /// What must be the same when resuming.
     pub(crate) terms: Terms,
     /// Of the rows that were read.

@@ -70,3 +70,39 @@ def test_a_larger_batch_before_is_no_end() -> None:
         worker = loader(6, 3, 1, (number, 3))
         worker.load_state_dict(state)
         assert (taken(worker), worker.left_out) == (expected, 2)
+
+
+def test_a_state_that_kept_short_batches_goes_on_where_they_are_dropped() -> None:
+    # Lanes of 3, 3, 4, 3, 3 and 4 rows: batch 7, which the other worker made, is the second one of lane 1, of one row.
+    arguments = (20, 6, 2, (0, 2))
+    first = loader(*arguments)
+    assert taken(first, 4) == [[0, 1], [6, 7], [13, 14], [2]]
+    state = first.state_dict()
+    assert (state["of_others"], state["drop_last"]) == (1, False)
+    for drop_last, expected in [(False, [[8, 9], [15]]), (True, [[8, 9]])]:
+        again = loader(*arguments, drop_last=drop_last)
+        again.load_state_dict(state)
+        assert taken(again) == expected
+    # A state of an earlier version does not tell, and is taken for one of the loader's own drop_last.
+    del state["drop_last"]
+    again = loader(*arguments, drop_last=True)
+    again.load_state_dict(state)
+    assert taken(again) == []
+
+
+def test_a_state_that_dropped_short_batches_goes_on_where_they_are_kept() -> None:
+    arguments = (20, 6, 2, (0, 2))
+    first = loader(*arguments, drop_last=True)
+    assert taken(first, 3) == [[0, 1], [6, 7], [13, 14]]
+    again = loader(*arguments)
+    again.load_state_dict(first.state_dict())
+    assert taken(again) == [[2], [8, 9], [15]]
+
+
+@pytest.mark.parametrize("wrong", [1, "no", None])
+def test_whether_batches_are_dropped_is_a_bool(wrong: object) -> None:
+    first = loader(7, 2, 2, (0, 2))
+    next(iter(first))
+    state = {**first.state_dict(), "drop_last": wrong}
+    with pytest.raises(ValueError, match="drop_last"):
+        loader(7, 2, 2, (0, 2)).load_state_dict(state)

@@ -167,8 +167,15 @@ fn a_state_of_which_all_is_verified_reads_each_shard_that_it_knows_again() {
     ];
     for (from, digests, all, refused) in cases {
         let (shards, place) = (of(from), Place::after(0, vec![10], 0).unwrap());
-        let known =
-            KnownState { batch_size: 5, of_others: Some(0), rows: None, had: None, digests, dictionaries: None, all };
+        let known = KnownState {
+            batch_size: 5,
+            of_others: Some(OfOthers::default()),
+            rows: None,
+            had: None,
+            digests,
+            dictionaries: None,
+            all,
+        };
         let opened = (1, shards.open(1).unwrap());
         let found = Batches::resume(&shards, opened, &Conversion::default(), &options, &place, &known);
         let found: Result<Vec<_>> =

@@ -9,7 +9,7 @@ use pyo3::types::{PyBool, PyDict, PyList, PyTuple};
 
 use super::sources::Sources;
 use crate::loader::{
-    Digest, Hashes, LoadOptions, Place, STATE_VERSION, Sharding, SourceState, State, Terms, check_device,
+    Digest, Hashes, LoadOptions, OfOthers, Place, STATE_VERSION, Sharding, SourceState, State, Terms, check_device,
 };
 use crate::python::answers::{answer, error_about};
 use crate::python::counts::{count, word};
@@ -23,6 +23,9 @@ const DICTIONARIES: &str = "dictionaries";
 
 /// The key of the number of the last batches that other workers make, which only states of workers have.
 const OF_OTHERS: &str = "of_others";
+
+/// The key of whether those drop batches that are not full.
+const DROP_LAST: &str = "drop_last";
 
 /// Reads a number of at least `least`; `default` where none was passed.
 pub(super) fn number(name: &str, value: Option<&Bound<'_, PyAny>>, default: usize, least: usize) -> PyResult<usize> {
@@ -175,8 +178,11 @@ pub(super) fn to_dict<'py>(py: Python<'py>, state: &State) -> PyResult<Bound<'py
     if let Some(dictionaries) = state.hashes.dictionaries {
         dict.set_item(DICTIONARIES, dictionaries)?;
     }
-    if state.of_others > 0 {
-        dict.set_item(OF_OTHERS, state.of_others)?;
+    if state.of_others.batches > 0 {
+        dict.set_item(OF_OTHERS, state.of_others.batches)?;
+        if let Some(drop_last) = state.of_others.drop_last {
+            dict.set_item(DROP_LAST, drop_last)?;
+        }
     }
     Ok(dict)
 }
@@ -213,14 +219,16 @@ pub(super) fn from_dict(dict: &Bound<'_, PyDict>) -> PyResult<State> {
         let taken =
             taken.ok_or_else(|| PyValueError::new_err("the state has more batches than rows can be counted"))?;
         let place = Place::after(epoch, vec![taken], 0)?;
-        return Ok(State { seed, place, batch_size, of_others: 0, terms, hashes: Hashes::default() });
+        return Ok(State { seed, place, batch_size, of_others: OfOthers::default(), terms, hashes: Hashes::default() });
     }
     let place = Place::after(epoch, item(dict, "taken")?, item(dict, "next_lane")?)?;
     let digests: Vec<(usize, usize, u64)> = item(dict, "hashes")?;
     let digests = digests.into_iter().map(|(shard, samples, digest)| (shard, Digest { samples, digest })).collect();
     let dictionaries = if dict.contains(DICTIONARIES)? { item(dict, DICTIONARIES)? } else { None };
     let hashes = Hashes { conversion: item(dict, "conversion")?, digests, dictionaries };
-    let of_others = if dict.contains(OF_OTHERS)? { item(dict, OF_OTHERS)? } else { 0 };
+    let batches = if dict.contains(OF_OTHERS)? { item(dict, OF_OTHERS)? } else { 0 };
+    let drop_last = if dict.contains(DROP_LAST)? { Some(item(dict, DROP_LAST)?) } else { None };
+    let of_others = OfOthers { batches, drop_last };
     Ok(State { seed, place, batch_size, of_others, terms, hashes })
 }
 
@@ -237,7 +245,7 @@ where
     };
     // A bool passes for a number when it is extracted.
     let is_bool = |value: &Bound<'py, PyAny>| value.is_instance_of::<PyBool>();
-    if is_bool(&value) && key != "shuffle_shards"
+    if is_bool(&value) && !["shuffle_shards", DROP_LAST].contains(&key)
         || value.cast::<PyList>().is_ok_and(|list| list.iter().any(|value| is_bool(&value)))
     {
         return Err(wrong());
