@@ -3,7 +3,7 @@
 import contextlib
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -156,6 +156,23 @@ def test_a_batch_that_could_not_be_handed_out_does_not_count():
     assert rows_of(next(iter(resumed))) == batches(ROWS, 4)[1]
 
 
+class Endless(list):
+    """A list that tells a length which it has not."""
+
+    def __len__(self) -> int:
+        return 2**62
+
+
+class Claims(Sequence):
+    """As `Endless`, of a class of its own."""
+
+    def __len__(self) -> int:
+        return 2**62
+
+    def __getitem__(self, index: int) -> int:
+        return 0
+
+
 class TestRefused:
     STATE = loader(shuffle_buffer=10, seed=1).state_dict()
 
@@ -246,6 +263,19 @@ class TestRefused:
     def test_what_is_no_dict(self):
         with pytest.raises(TypeError):
             loader().load_state_dict([1])
+
+    @pytest.mark.parametrize("key", ["taken", "hashes", "shards", "columns"])
+    @pytest.mark.parametrize("value", [range(10**12), Claims()], ids=["range", "claims"])
+    def test_the_length_that_a_sequence_claims_is_not_allocated(self, key: str, value: Sequence):
+        with pytest.raises(ValueError, match=f"the state's '?\"?{key}"):
+            loader(shuffle_buffer=10).load_state_dict({**self.STATE, key: value})
+
+    def test_a_list_has_the_items_that_it_holds(self):
+        other = loader(shuffle_buffer=10)
+        other.load_state_dict({**self.STATE, "taken": Endless(self.STATE["taken"])})
+        assert other.state_dict() == self.STATE
+        with pytest.raises(ValueError, match="hashes"):
+            other.load_state_dict({**self.STATE, "hashes": [(True, 1, 2)]})
 
 
 class TestOneIterationOfTwoThreads:

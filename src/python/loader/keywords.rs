@@ -5,7 +5,7 @@ use std::num::NonZero;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyList, PyTuple};
+use pyo3::types::{PyBool, PyDict, PyList, PySequence, PyString, PyTuple};
 
 use super::sources::Sources;
 use crate::loader::{
@@ -245,21 +245,32 @@ where
     };
     // A bool passes for a number when it is extracted.
     let is_bool = |value: &Bound<'py, PyAny>| value.is_instance_of::<PyBool>();
-    if is_bool(&value) && !["shuffle_shards", DROP_LAST].contains(&key)
-        || value.cast::<PyList>().is_ok_and(|list| list.iter().any(|value| is_bool(&value)))
-    {
+    if is_bool(&value) && !["shuffle_shards", DROP_LAST].contains(&key) {
         return Err(wrong());
     }
-    // JSON has lists where a tuple is extracted.
-    let value = match value.cast::<PyList>() {
-        Ok(list) if key == "hashes" => {
-            let tuple = |item: Bound<'py, PyAny>| match item.cast::<PyList>() {
-                Ok(list) => list.to_tuple().into_any(),
-                Err(_) => item,
+    // Of a sequence of any other class, the length that it tells would be allocated.
+    let value = match sequence(&value) {
+        Some(items) if items.iter().any(is_bool) => return Err(wrong()),
+        // JSON has lists where a tuple is extracted.
+        Some(items) if key == "hashes" => {
+            let tuple = |item: &Bound<'py, PyAny>| match sequence(item) {
+                Some(parts) if parts.iter().any(is_bool) => Err(wrong()),
+                Some(parts) => Ok(PyTuple::new(dict.py(), parts)?.into_any()),
+                None => Ok(item.clone()),
             };
-            list.iter().map(tuple).collect::<Vec<_>>().into_bound_py_any(dict.py())?
+            items.iter().map(tuple).collect::<PyResult<Vec<_>>>()?.into_bound_py_any(dict.py())?
         }
-        _ => value.clone(),
+        Some(items) => items.into_bound_py_any(dict.py())?,
+        None if value.cast::<PySequence>().is_ok() && !value.is_instance_of::<PyString>() => return Err(wrong()),
+        None => value.clone(),
     };
     answer(dict.py(), value.extract().map_err(Into::into))?.ok_or_else(wrong)
+}
+
+/// Returns the items of a list or a tuple, as many as there are.
+fn sequence<'py>(value: &Bound<'py, PyAny>) -> Option<Vec<Bound<'py, PyAny>>> {
+    if let Ok(list) = value.cast::<PyList>() {
+        return Some(list.iter().collect());
+    }
+    value.cast::<PyTuple>().ok().map(|tuple| tuple.iter().collect())
 }
