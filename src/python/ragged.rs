@@ -4,6 +4,7 @@ use std::num::NonZero;
 
 use arrow_schema::FieldRef;
 use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
@@ -87,6 +88,12 @@ impl Ragged {
 
 #[pymethods]
 impl Ragged {
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.values)?;
+        visit.call(&self.offsets)?;
+        [&self.lengths, &self.shapes, &self.validity].into_iter().try_for_each(|part| visit.call(part))
+    }
+
     #[new]
     #[pyo3(signature = (values, offsets, lengths=None, shapes=None, validity=None))]
     fn from_parts(

@@ -113,3 +113,27 @@ def test_what_is_read_is_in_use() -> None:
         gc.set_threshold(*thresholds)
         is_done.set()
         other.join()
+
+
+class Parts:
+    """A library whose arrays may refer to anything."""
+
+    class Part:
+        def __init__(self, tensor: object) -> None:
+            self.tensor = tensor
+            self.rows: object = None
+
+    @classmethod
+    def from_dlpack(cls, tensor: object, **_: object) -> Parts.Part:
+        return cls.Part(tensor)
+
+
+@pytest.mark.parametrize("name", ["values", "offsets", "lengths", "validity"])
+def test_ragged_rows_that_a_part_of_them_refers_to_are_freed(name: str) -> None:
+    lists = pa.ListViewArray.from_arrays([2, 0, 1], [1, 2, 0], pa.array([1, 2, 3]), mask=pa.array([False, False, True]))
+    rows = ad.to_ragged(lists, nulls="keep", xp=Parts)
+    part = getattr(rows, name)
+    part.rows, reference = rows, weakref.ref(part)
+    del rows, part
+    gc.collect()
+    assert reference() is None
