@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::options::LoadOptions;
 use super::read_log::{Digest, ReadLog};
@@ -13,8 +14,8 @@ use crate::error::{Error, Remedy, Result};
 #[derive(Clone, Debug)]
 pub(super) struct Checks {
     pub(super) log: ReadLog,
-    /// The digests of a state, by shard.
-    pub(super) expected: BTreeMap<usize, Digest>,
+    /// The digests of a state, by shard: one map for the checks of all lanes.
+    pub(super) expected: Arc<BTreeMap<usize, Digest>>,
     /// Whether shards with such a digest are read again, even if none of their rows is needed.
     pub(super) all: bool,
     /// Whether the lanes are shuffled. Then the next state, too, must have digests of all their rows.

@@ -41,6 +41,7 @@ mod varied_hashes;
 mod vocabulary;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 #[cfg(feature = "python")]
@@ -240,7 +241,7 @@ impl Batches {
         let readers = if load.prefetch == 0 { 1 } else { load.readers.clamp(1, period) };
         let log = ReadLog::new(lanes.clone(), readers);
         let KnownState { had, all, dictionaries, .. } = *known;
-        let (expected, shuffled) = (known.digests.clone(), load.shuffle.is_some());
+        let (expected, shuffled) = (Arc::new(known.digests.clone()), load.shuffle.is_some());
         let checks = Checks { log: log.clone(), expected, all, shuffled, dictionaries, had };
         let budget = ByteBudget::new(load.shuffle.and_then(|shuffle| shuffle.bytes));
         let mut opened = Some((first, stream));
