@@ -298,3 +298,10 @@ def test_days_in_a_unit_return_as_numbers(unit: str, in_a_day: int):
     for column in (days, codes):
         back = pa.array(ad.to_arrow(ad.to_tensor(column, dictionary="values")))
         assert back == days
+
+
+@pytest.mark.parametrize("values", [np.zeros((3, 2), "uint8"), np.zeros(3, "int16"), np.zeros(3, "int8")])
+def test_rows_of_other_values_than_bytes_are_not_text(values):
+    ragged = ad.Ragged(values, np.array([0, 2, 3], "int32"))
+    with pytest.raises(ad.CastError, match="no cast exists"):
+        ad.to_arrow(ragged, type=pa.binary())
