@@ -189,3 +189,10 @@ fn lists_that_are_all_null_need_no_item() {
     let whole = values().to_tensor(Chunks::new(&chunks[0].field().clone(), &chunks)).unwrap();
     assert_eq!(numbers(&whole), [-1, -1, -1, -1, 7, 7, -1, -1]);
 }
+
+#[test]
+fn a_length_that_no_fixed_size_list_has_is_refused() {
+    let lists = ListArray::from_iter_primitive::<Int32Type, _, _>([Some([Some(1), Some(2)])]);
+    let error = Conversion::default().length(1 << 31).to_tensor(&lists).unwrap_err();
+    assert!(error.to_string().contains("the length 2147483648 is beyond 2^31 - 1"), "{error}");
+}
