@@ -172,6 +172,16 @@ mod tests {
     }
 
     #[test]
+    fn tensors_without_elements_are_in_any_order() {
+        let moved = FixedShapeTensor::new(&[0, 2, 3], &[2, 1, 0]);
+        let natural = FixedShapeTensor::new(&[3, 2, 0], &[0, 1, 2]);
+        assert_eq!(moved.logical_shape().unwrap(), natural.logical_shape().unwrap());
+        assert!(moved.orders_as(&natural).unwrap() && natural.orders_as(&moved).unwrap());
+        assert!(moved.is_row_major());
+        assert!(!FixedShapeTensor::new(&[3, 2], &[1, 0]).is_row_major());
+    }
+
+    #[test]
     fn what_is_written_is_read_back() {
         for permutation in [[0, 1], [1, 0]] {
             let tensor = FixedShapeTensor::new(&[2, 3], &permutation);
