@@ -91,3 +91,12 @@ def test_codes_of_no_numbers_are_numbers_by_name(values: pa.Array):
     told = remedy(lambda: ad.to_tensor(table))
     assert 'dictionary="codes" and dtype="float64"' in told
     assert np.asarray(ad.to_tensor(table, dictionary="codes", dtype="float64")).tolist() == [[0, 1.5], [1, 2.5]]
+
+
+def test_nan_is_a_remedy_of_null_elements_that_are_floats():
+    floats, integers = pa.array([[1.0, None]]), pa.array([[1, None]])
+    for rows, is_offered in ((floats, True), (integers, False)):
+        with pytest.raises(ad.NullError, match="1 null element") as caught:
+            ad.to_ragged(rows)
+        assert ('nulls="nan"' in str(caught.value)) == is_offered
+    assert np.isnan(np.asarray(ad.to_ragged(floats, nulls="nan").values)).tolist() == [False, True]
