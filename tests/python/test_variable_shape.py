@@ -46,3 +46,14 @@ def test_elements_are_single_values(value, item):
 def test_shapes_are_int32_of_two_dimensions(shapes):
     with pytest.raises(ad.ConversionError, match="shapes must be int32 of shape"):
         ad.Ragged(np.zeros(4), np.array([0, 4], "int32"), shapes=shapes)
+
+
+@pytest.mark.parametrize("nulls", ["error", "keep", 0])
+def test_a_shape_that_is_null_in_part_is_refused_as_null(nulls):
+    shapes = pa.array([[2, 1], [2, None]], pa.list_(pa.int32(), 2))
+    storage = pa.StructArray.from_arrays([pa.array([[1, 2], [3, 4]], pa.list_(pa.int32())), shapes], ["data", "shape"])
+    metadata = {"ARROW:extension:name": "arrow.variable_shape_tensor", "ARROW:extension:metadata": "{}"}
+    schema = pa.schema([pa.field("x", storage.type, metadata=metadata)])
+    column = ad.from_arrow(pa.RecordBatch.from_arrays([storage], schema=schema))["x"]
+    with pytest.raises(ad.ConversionError, match="row 1: the shape of a tensor is null"):
+        ad.to_ragged(column, nulls=nulls)
