@@ -340,3 +340,11 @@ class TestKeptNulls:
         assert str(error).startswith('columns "height", "weight": ')
         # A column that is not asked for, too: the option has no meaning.
         caught(loader, NUMBERS, columns=["weight"], nulls={"height": "keep", "weight": 0})
+
+
+@pytest.mark.parametrize(("letters", "is_compared"), [(64, True), (65, False)])
+def test_names_of_up_to_64_letters_are_compared_letter_by_letter(letters, is_compared):
+    name = "x" * (letters - 1)
+    with pytest.raises(ad.ConversionError) as caught:
+        ad.to_tensor(pa.table({f"{name}y": [1]}), columns=[f"{name}z"])
+    assert (f'did you mean "{name}y"?' in str(caught.value)) == is_compared
