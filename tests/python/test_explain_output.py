@@ -270,3 +270,11 @@ def test_one_question_is_asked_at_a_time():
             ad.explain(table(), columns={"x": ["a"]}, **question)
     with pytest.raises(TypeError, match="writable tensor"):
         ad.explain(column, out=object())
+
+
+def test_a_matrix_that_may_not_be_copied_to_out_is_explained_with_its_rows():
+    table, out = pa.table({"a": [1, 2], "b": [3, 4]}), np.zeros((2, 2), "float32")
+    report = ad.explain(table, out=out, copy=False)
+    assert [(row.column, row.shape, row.bytes) for row in report] == [("a", (2,), 8), ("b", (2,), 8)]
+    [matrix] = report.matrices
+    assert (matrix.how, matrix.shape) == ("refused", (2, 2))
