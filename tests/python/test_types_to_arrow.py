@@ -305,3 +305,23 @@ def test_rows_of_other_values_than_bytes_are_not_text(values):
     ragged = ad.Ragged(values, np.array([0, 2, 3], "int32"))
     with pytest.raises(ad.CastError, match="no cast exists"):
         ad.to_arrow(ragged, type=pa.binary())
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        pa.field("item", pa.int32(), nullable=False),
+        pa.field("element", pa.int32()),
+        pa.field("element", pa.string()),
+        pa.field("element", pa.list_(pa.field("deep", pa.int32()))),
+        pa.field("element", pa.list_(pa.field("deep", pa.int32(), nullable=False)), nullable=False),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("lists", [pa.list_, pa.large_list])
+def test_items_keep_their_names_and_whether_they_may_be_null(lists, field):
+    value = "a" if field.type == pa.string() else 1 if field.type == pa.int32() else [1]
+    rows = pa.array([[value, value], [value]], lists(field))
+    returned = pa.array(ad.to_ragged(rows))
+    assert returned.equals(rows)
+    assert returned.type.value_field.equals(field)
