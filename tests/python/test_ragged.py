@@ -486,3 +486,10 @@ def test_unversioned_consumers_get_what_legacy_says():
         refused.offsets.__dlpack__()
     with pytest.raises(ValueError, match="legacy"):
         ad.to_ragged(rows, legacy="share")
+
+
+def test_strided_offsets_and_lengths_are_gathered():
+    values, offsets, lengths = np.arange(6), np.array([0, 9, 2, 9, 6], "int32"), np.array([1, 9, 2], "int32")
+    assert pa.array(ad.Ragged(values, offsets[::2])).to_pylist() == [[0, 1], [2, 3, 4, 5]]
+    views = ad.Ragged(values, offsets[:3:2], lengths=lengths[::2])
+    assert pa.array(views).to_pylist() == [[0], [2, 3]]
