@@ -72,7 +72,7 @@ fn copy_data(data: &ArrayData) -> Result<ArrayData> {
         DataType::LargeList(_) => copy_lists::<i64>(data, copy)?,
         DataType::ListView(_) => copy_list_views::<i32>(data, copy)?,
         DataType::LargeListView(_) => copy_list_views::<i64>(data, copy)?,
-        DataType::Utf8View | DataType::BinaryView => return copied_text(data),
+        DataType::Utf8View | DataType::BinaryView => copy.nulls(copy_nulls(data)?).buffers(copied_text(data)?),
         DataType::Union(_, mode) => {
             let widths = [1, 4].into_iter().take(data.buffers().len()).enumerate();
             let buffers = widths

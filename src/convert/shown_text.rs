@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use arrow_buffer::{Buffer, NullBuffer};
+use arrow_buffer::Buffer;
 use arrow_data::{ArrayData, ByteView, MAX_INLINE_VIEW_LEN};
 use arrow_schema::DataType;
 
-use super::repeat::{copied_bits, copied_bytes};
+use super::repeat::copied_bytes;
 use crate::alloc::fallible;
 use crate::error::{Error, Result};
 
@@ -98,25 +98,22 @@ fn gathered(data: &ArrayData) -> Result<ArrayData> {
     Ok(unsafe { copy.build_unchecked() })
 }
 
-/// Copies an array of views with the text that they show: gathered where the views lie apart, else what lies between the first and the last
-/// byte that they show of each buffer.
+/// Returns copies of the views of an array and of the text that they show: gathered where that lies apart, else what lies between the first
+/// and the last byte that they show of each buffer.
 ///
 /// # Errors
 /// If a view shows no bytes of the array, or an allocation fails.
-pub(super) fn copied_text(data: &ArrayData) -> Result<ArrayData> {
+pub(super) fn copied_text(data: &ArrayData) -> Result<Vec<Buffer>> {
     let spans = shown_spans(data)?;
     let spanned = spans.iter().map(Range::len).fold(0, usize::saturating_add);
-    let nulls = data.nulls().map(|nulls| copied_bits(nulls.inner()).map(NullBuffer::new)).transpose()?;
     if repeated_bytes(data, &(0..data.len())) <= spanned / 2 {
-        let shown = gathered(data)?;
-        // SAFETY: `gathered` made valid data of as many slots, and these nulls are a copy of the bitmap of the same slots.
-        return Ok(unsafe { shown.into_builder().nulls(nulls).build_unchecked() });
+        return fallible::collected(gathered(data)?.buffers().iter().cloned().map(Ok));
     }
-    let (mut indices, mut buffers) = (fallible::with_room(spans.len())?, Vec::new());
+    let (mut indices, mut copies) = (fallible::with_room(spans.len())?, Vec::new());
     for (text, span) in data.buffers().iter().skip(1).zip(&spans) {
-        indices.push(u32::try_from(buffers.len()).unwrap_or_default());
+        indices.push(u32::try_from(copies.len()).unwrap_or_default());
         if let Some(text) = text.get(span.clone()).filter(|text| !text.is_empty()) {
-            fallible::push(&mut buffers, copied_bytes(text)?)?;
+            fallible::push(&mut copies, copied_bytes(text)?)?;
         }
     }
     let mut made = fallible::with_room(data.len())?;
@@ -130,10 +127,7 @@ pub(super) fn copied_text(data: &ArrayData) -> Result<ArrayData> {
             ByteView { buffer_index: *buffer_index, offset, ..shown }.as_u128()
         }));
     }
-    let copy = ArrayData::builder(data.data_type().clone()).len(data.len()).nulls(nulls);
-    let copy = copy.add_buffer(Buffer::from_vec(made)).add_buffers(buffers);
-    // SAFETY: a view for each slot, whose text is in the copy of the span that has it, as far from the start of that.
-    Ok(unsafe { copy.build_unchecked() })
+    fallible::collected(std::iter::once(Buffer::from_vec(made)).chain(copies).map(Ok))
 }
 
 /// Returns of each buffer of text the bytes from the first to the last one that a view shows.
@@ -197,13 +191,19 @@ mod tests {
         }
     }
 
+    fn with_copied_text(data: &ArrayData) -> ArrayData {
+        let copy = ArrayData::builder(data.data_type().clone()).len(data.len()).nulls(data.nulls().cloned());
+        let copy = copy.buffers(copied_text(data).unwrap()).build().unwrap();
+        copy.validate_full().unwrap();
+        copy
+    }
+
     #[test]
     fn a_copy_has_the_text_between_the_first_and_the_last_that_is_shown() {
         let words = words();
         for (from, length) in [(0, 40), (3, 20), (9, 1), (5, 0), (0, 2)] {
             let rows = words.slice(from, length);
-            let made = copied_text(&rows.to_data()).unwrap();
-            made.validate_full().unwrap();
+            let made = with_copied_text(&rows.to_data());
             let text: usize = rows.iter().flatten().map(str::len).filter(|length| *length > 12).sum();
             assert_eq!(all_bytes(&made), text, "{from} {length}");
             assert_eq!(StringViewArray::from(made), rows);
@@ -215,8 +215,7 @@ mod tests {
             let views: Vec<u128> = offsets.iter().map(|offset| far(*offset)).collect();
             let data = ArrayData::builder(DataType::Utf8View).len(views.len()).add_buffer(Buffer::from_vec(views));
             let data = data.add_buffer(text.clone()).build().unwrap();
-            let made = copied_text(&data).unwrap();
-            made.validate_full().unwrap();
+            let made = with_copied_text(&data);
             assert_eq!((all_bytes(&made), StringViewArray::from(made)), (bytes, StringViewArray::from(data)));
         }
     }
