@@ -267,7 +267,7 @@ class TestRefused:
     @pytest.mark.parametrize("key", ["taken", "hashes", "shards", "columns"])
     @pytest.mark.parametrize("value", [range(10**12), Claims()], ids=["range", "claims"])
     def test_the_length_that_a_sequence_claims_is_not_allocated(self, key: str, value: Sequence):
-        with pytest.raises(ValueError, match=f"the state's '?\"?{key}"):
+        with pytest.raises(ValueError, match=f'the state\'s "{key}" cannot be'):
             loader(shuffle_buffer=10).load_state_dict({**self.STATE, key: value})
 
     def test_a_list_has_the_items_that_it_holds(self):

@@ -248,7 +248,6 @@ where
     if is_bool(&value) && !["shuffle_shards", DROP_LAST].contains(&key) {
         return Err(wrong());
     }
-    // Of a sequence of any other class, the length that it tells would be allocated.
     let value = match sequence(&value) {
         Some(items) if items.iter().any(is_bool) => return Err(wrong()),
         // JSON has lists where a tuple is extracted.
@@ -261,6 +260,7 @@ where
             items.iter().map(tuple).collect::<PyResult<Vec<_>>>()?.into_bound_py_any(dict.py())?
         }
         Some(items) => items.into_bound_py_any(dict.py())?,
+        // Whatever length a sequence of another class claims, `extract` would allocate.
         None if value.cast::<PySequence>().is_ok() && !value.is_instance_of::<PyString>() => return Err(wrong()),
         None => value.clone(),
     };
