@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{ThreadId, current};
 
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyModule};
@@ -97,7 +98,8 @@ fn of_handle(handle: usize) -> PyResult<Stream> {
 #[pyclass(frozen, name = "StreamContext", module = "arrow_dlpack")]
 pub struct StreamContext {
     stream: Stream,
-    object: Owner,
+    /// By what the caller named the stream.
+    object: Py<PyAny>,
 }
 
 impl fmt::Debug for StreamContext {
@@ -125,7 +127,7 @@ pub(super) fn owner_of(stream: &Bound<'_, PyAny>) -> Owner {
 #[pymethods]
 impl StreamContext {
     fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
-        stream_order::push_stream(slf.get().stream, slf.get().object.clone());
+        stream_order::push_stream(slf.get().stream, owner_of(slf.get().object.bind(slf.py())));
         slf
     }
 
@@ -140,6 +142,10 @@ impl StreamContext {
     fn __repr__(&self) -> String {
         format!("stream({:#x})", self.stream.number())
     }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.object)
+    }
 }
 
 /// Sets the CUDA stream of this thread inside a `with` block; outside, it is the legacy default stream. Blocks
@@ -152,7 +158,7 @@ impl StreamContext {
 #[pyfunction]
 #[pyo3(signature = (stream, /))]
 fn stream(stream: &Bound<'_, PyAny>) -> PyResult<StreamContext> {
-    Ok(StreamContext { stream: extract(stream)?, object: owner_of(stream) })
+    Ok(StreamContext { stream: extract(stream)?, object: stream.clone().unbind() })
 }
 
 /// A stream as allocators are given it.

@@ -137,3 +137,17 @@ def test_ragged_rows_that_a_part_of_them_refers_to_are_freed(name: str) -> None:
     del rows, part
     gc.collect()
     assert reference() is None
+
+
+def test_a_stream_that_its_context_names_is_freed() -> None:
+    class Stream:
+        context: object = None
+
+        def __cuda_stream__(self) -> tuple[int, int]:
+            return (0, 1)
+
+    stream = Stream()
+    stream.context, reference = ad.stream(stream), weakref.ref(stream)
+    del stream
+    gc.collect()
+    assert reference() is None
