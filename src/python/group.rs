@@ -1,5 +1,6 @@
 //! The class `Group`: columns that become one result, with options of their own, as a value of `columns={...}`.
 
+use pyo3::IntoPyObjectExt;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
@@ -95,8 +96,12 @@ impl Group {
         self.core.lengths_name()
     }
 
-    fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
-        other.cast::<Self>().is_ok_and(|other| other.get().core == self.core)
+    fn __eq__<'py>(&self, other: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let py = other.py();
+        match other.cast::<Self>() {
+            Ok(other) => (other.get().core == self.core).into_bound_py_any(py),
+            Err(_) => Ok(py.NotImplemented().into_bound(py)),
+        }
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {

@@ -1,5 +1,7 @@
 """The keywords of the device dunders: met or refused, and none on the host dunders."""
 
+from unittest.mock import ANY
+
 import arrow_dlpack as ad
 import numpy as np
 import pyarrow as pa
@@ -112,6 +114,9 @@ def test_devices():
     assert ad.Device(device) == device
     assert ad.Device("cpu") != "nonsense"
     assert ad.Device("cpu") != 5
+    # The other operand may know more.
+    assert ad.Device("cpu") == ANY
+    assert ad.group("x") == ANY
 
 
 def test_devices_of_arguments():
