@@ -4,7 +4,8 @@ use std::any::Any;
 use std::error::Error as _;
 
 use pyo3::exceptions::{
-    PyBufferError, PyKeyboardInterrupt, PyMemoryError, PyRuntimeError, PyStopIteration, PyUserWarning, PyValueError,
+    PyBaseException, PyBufferError, PyKeyboardInterrupt, PyMemoryError, PyRuntimeError, PyStopIteration, PyUserWarning,
+    PyValueError,
 };
 use pyo3::panic::PanicException;
 use pyo3::prelude::*;
@@ -151,6 +152,8 @@ fn raise(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     exception.setattr("row", error.row())?;
     exception.setattr("reason", error.reason())?;
     exception.setattr("remedy", error.remedy_in(Language::Python))?;
+    // As `raise` in an `except` block does it. PyO3 raises a finished exception without.
+    exception.setattr("__context__", py.import("sys")?.call_method0("exception")?)?;
     Ok(PyErr::from_value(exception))
 }
 
@@ -174,31 +177,32 @@ pub(super) fn null_in_stream(source: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
     as_it_is(py, error, added)
 }
 
-/// The error of an item of `sources=`, which says the item's number.
+/// The error of an item of `sources=`, which says the item's number: once, as the caller's code may raise one exception again.
 pub(super) fn of_item(py: Python<'_>, error: PyErr, number: usize) -> PyErr {
-    let add = || -> PyResult<()> {
-        let (exception, item) = (error.value(py), format!("sources[{number}]"));
-        match exception.getattr("args")?.extract::<(String,)>() {
-            Ok((text,)) => exception.setattr("args", (format!("{item}: {text}"),)),
-            Err(_) => exception.call_method1("add_note", (item,)).map(drop),
-        }
-    };
-    let added = add();
+    let item = format!("sources[{number}]");
+    let told = |text: &str| (!text.starts_with(&item)).then(|| format!("{item}: {text}"));
+    let added = add(&error.value(py).clone(), &item, told);
     as_it_is(py, error, added)
 }
 
-/// The error of a caller's options, which says that an item of the caller's iterator is lost by it.
+/// The error of a caller's options, which says that an item of the caller's iterator is lost by it; once, as [`of_item`].
 pub(super) fn item_taken(py: Python<'_>, error: PyErr) -> PyErr {
     const TAKEN: &str = "one item was taken from the iterator";
-    let add = || -> PyResult<()> {
-        let exception = error.value(py);
-        match exception.getattr("args")?.extract::<(String,)>() {
-            Ok((text,)) => exception.setattr("args", (format!("{text}; {TAKEN}"),)),
-            Err(_) => exception.call_method1("add_note", (TAKEN,)).map(drop),
-        }
-    };
-    let added = add();
+    let told = |text: &str| (!text.ends_with(TAKEN)).then(|| format!("{text}; {TAKEN}"));
+    let added = add(&error.value(py).clone(), TAKEN, told);
     as_it_is(py, error, added)
+}
+
+/// Replaces the text of an exception by what `told` makes of it; `None` leaves the text. An exception without a text alone gets a note.
+fn add(exception: &Bound<'_, PyBaseException>, note: &str, told: impl FnOnce(&str) -> Option<String>) -> PyResult<()> {
+    if let Ok((text,)) = exception.getattr("args")?.extract::<(String,)>() {
+        return told(&text).map_or(Ok(()), |told| exception.setattr("args", (told,)));
+    }
+    let notes = exception.getattr_opt("__notes__")?;
+    if notes.is_some_and(|notes| notes.contains(note).unwrap_or(false)) {
+        return Ok(());
+    }
+    exception.call_method1("add_note", (note,)).map(drop)
 }
 
 /// The exception of a source, with a note of its shard's number: as it is, if it takes no notes.

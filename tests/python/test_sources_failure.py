@@ -15,6 +15,16 @@ import pytest
 from source_cases import TABLE, Iterable, batches, generated
 
 
+class Hidden:
+    """A source without attributes, which raises one exception whenever it is asked for one."""
+
+    def __init__(self, error: Exception) -> None:
+        self.__dict__["error"] = error
+
+    def __getattr__(self, name: str) -> object:
+        raise self.__dict__["error"]
+
+
 class TestEnds:
     """A generator is closed with the loader or the stream that was made of it."""
 
@@ -141,6 +151,22 @@ class TestFailure:
             read(iter([Refusing(), TABLE]))
         with pytest.raises(Broken, match=r"not today$"):
             read([Refusing(), TABLE])
+
+    def test_one_exception_that_is_raised_again_says_it_once(self):
+        for error, told in [(Broken("not today"), "not today"), (Broken("not", "today"), None)]:
+
+            class Refusing:
+                def __arrow_c_stream__(self, requested_schema: object = None, raised: Exception = error) -> object:
+                    raise raised
+
+            for _ in range(3):
+                with pytest.raises(Broken) as caught:
+                    ad.to_tensors(iter([Refusing()]))
+                with pytest.raises(Broken):
+                    ad.Loader(sources=[TABLE, Hidden(error)], batch_size=1)
+            texts = [caught.value.args[0]] if told else caught.value.__notes__
+            assert [text.count("one item was taken") for text in texts if "one item" in text] == [1]
+            assert [text.count("sources[1]") for text in texts if "sources" in text] == [1]
 
     def test_batches_before_it_come_out(self):
         loader = ad.Loader(self.raising(Broken("late")), batch_size=3)
