@@ -2,11 +2,12 @@
 
 use pyo3::exceptions::{PyIndexError, PyKeyError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyDict, PyString, PyTuple};
 
 use super::answers::error_about;
 use super::arrow_dunders::{DeviceKeywords, as_requested, c_array, c_device_array, requested_field};
 use super::capsule::{device_stream_capsule, schema_capsule, stream_capsule};
+use super::column_names::known;
 use super::counts::position;
 use super::device_request::ToDevice;
 use super::exchange::memory;
@@ -32,7 +33,8 @@ impl RecordBatch {
 
     fn position(&self, key: &Bound<'_, PyAny>) -> PyResult<usize> {
         let columns = self.0.columns();
-        if let Ok(name) = key.extract::<String>() {
+        if let Ok(name) = key.cast::<PyString>() {
+            let name = known(name)?;
             let mut named = columns.iter().enumerate().filter(|(_, column)| *column.name() == name);
             return match (named.next(), named.count()) {
                 (Some((position, _)), 0) => Ok(position),

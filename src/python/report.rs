@@ -2,9 +2,10 @@
 
 use pyo3::exceptions::{PyIndexError, PyKeyError};
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyString, PyTuple};
 use pyo3::wrap_pyfunction;
 
+use super::column_names::known;
 use super::counts::position;
 use super::{Device, device, html, pickle};
 use crate::error::{Error, ErrorKind, Language};
@@ -166,10 +167,11 @@ impl Report {
 
     /// The row of a column, by name or position; or of a matrix, by the name of its group.
     fn __getitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<ReportRow> {
-        let row = match key.extract::<String>() {
+        let row = match key.cast::<PyString>() {
             Ok(name) => {
+                let name = known(name)?;
                 let row = self.0.rows.iter().chain(&self.0.matrices).find(|row| row.column == name);
-                row.ok_or_else(|| PyKeyError::new_err(name))?
+                row.ok_or_else(|| PyKeyError::new_err(name.to_owned()))?
             }
             Err(_) => {
                 let found = position("the position of a row", key, self.0.rows.len())?;

@@ -102,3 +102,35 @@ def test_memory_that_cannot_be_had():
     beyond = np.broadcast_to(np.int8(1), (1 << 31, 1 << 31))
     with pytest.raises((MemoryError, BufferError)):
         ad.from_dlpack(beyond, copy=True)
+
+
+def test_an_error_in_an_except_block_has_its_context():
+    def refused() -> None:
+        with pytest.raises(ad.ConversionError) as caught:
+            ad.to_tensor(pa.array(["text"]))
+        contexts.append(caught.value.__context__)
+
+    contexts: list[BaseException | None] = []
+    handled = KeyError("first")
+    try:
+        raise handled
+    except KeyError:
+        refused()
+    refused()
+    assert contexts == [handled, None]
+
+
+def test_names_that_are_not_utf8_are_unknown_names():
+    name = "\udc80"
+    table = pa.table({"a": [1], "\ufffd": [2]})
+    batch, report = ad.from_arrow(table.to_batches()[0]), ad.explain(table)
+    for known in (batch, report):
+        with pytest.raises(KeyError) as caught:
+            known[name]
+        assert caught.value.args == (name,)
+        assert name not in known
+        with pytest.raises(TypeError):
+            known[0.5]
+    for call in (ad.to_tensors, ad.to_tensor, ad.explain):
+        with pytest.raises(UnicodeEncodeError):
+            call(table, columns=["a", name])
