@@ -530,6 +530,7 @@ lint: lint-beside-wheel $(STAMPS)/installed $(STAMPS)/lint
 	$(BIN)/ruff check --no-cache $(LINTED_PYTHON)
 	$(BIN)/ruff format --check $(LINTED_PYTHON)
 	$(BIN)/mypy --config-file python/pyproject.toml python/arrow_dlpack tests/python/typing_sample.py
+	$(BIN)/mypy --config-file python/pyproject.toml --platform win32 python/arrow_dlpack
 	$(BIN)/python -m mypy.stubtest arrow_dlpack --mypy-config-file python/pyproject.toml --allowlist python/stubtest-allowlist.txt
 	$(BIN)/python .ci/dependencies.py
 

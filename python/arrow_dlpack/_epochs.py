@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import multiprocessing.context
 import operator
@@ -12,8 +11,9 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import astuple, dataclass, replace
-from multiprocessing import reduction
 from typing import Any
+
+from . import _shared_file
 
 # Iterations that begin at once: a worker of an older one may come late.
 _REMEMBERED = 16
@@ -47,7 +47,7 @@ class Epochs:
     def _begin(self, numbers: dict[str, Any]) -> None:
         # Open as long as the object is.
         self._join(tempfile.TemporaryFile(), 0, _encoded(numbers))  # noqa: SIM115
-        os.pwrite(self._file.fileno(), _encoded({"0": numbers}), 0)
+        _shared_file.write(self._file.fileno(), _encoded({"0": numbers}))
 
     def _join(self, file: Any, generation: int, known: bytes) -> None:
         self._file = file
@@ -74,14 +74,14 @@ class Epochs:
             # The lock on the file does not nest.
             is_outer = self._holder != os.getpid()
             if is_outer:
-                fcntl.lockf(descriptor, fcntl.LOCK_EX)
+                _shared_file.lock(descriptor)
                 self._holder = os.getpid()
             try:
                 yield descriptor
             finally:
                 if is_outer:
                     self._holder = None
-                    fcntl.lockf(descriptor, fcntl.LOCK_UN)
+                    _shared_file.unlock(descriptor)
 
     def _read(self) -> dict[str, Any]:
         with self._locked() as descriptor:
@@ -104,7 +104,7 @@ class Epochs:
             text = _encoded(of_ranks)
             # In one call: a process that is killed leaves either text, perhaps with spaces after it, or at worst the
             # first pages of a long one.
-            os.pwrite(descriptor, text.ljust(os.fstat(descriptor).st_size), 0)
+            _shared_file.write(descriptor, text.ljust(os.fstat(descriptor).st_size))
             os.ftruncate(descriptor, len(text))
 
     @property
@@ -193,15 +193,15 @@ class Epochs:
 
     def __getstate__(self) -> Any:
         if is_spawning():
-            return reduction.DupFd(self._file.fileno()), self._generation, self._known
+            return _shared_file.passed(self._file), self._generation, self._known
         return {**self._read(), "latest": None, "claims": []}
 
     def __setstate__(self, state: Any) -> None:
         if isinstance(state, dict):
             self._begin(state)
         else:
-            descriptor, generation, known = state
-            self._join(os.fdopen(descriptor.detach(), "r+b"), generation, known)
+            file, generation, known = state
+            self._join(_shared_file.received(file), generation, known)
 
 
 def _encoded(numbers: dict[str, Any]) -> bytes:
@@ -209,7 +209,7 @@ def _encoded(numbers: dict[str, Any]) -> bytes:
 
 
 def _parsed(descriptor: int) -> dict[str, Any]:
-    numbers: dict[str, Any] = json.loads(os.pread(descriptor, os.fstat(descriptor).st_size, 0))
+    numbers: dict[str, Any] = json.loads(_shared_file.read(descriptor))
     return numbers
 
 
