@@ -51,7 +51,6 @@ impl Drop for Block {
 /// Counts the releases of a struct, and holds what the first one frees.
 #[derive(Debug)]
 struct Tally<S> {
-    what: String,
     expected: usize,
     released: AtomicUsize,
     held: Mutex<Option<Held<S>>>,
@@ -145,8 +144,8 @@ impl Structs {
     pub(crate) fn new(mut node: Node) -> Result<Self, Untellable> {
         node.settle()?;
         let mut tallies = Tallies::default();
-        let schema = tallies.schema(&node, "", true);
-        let array = tallies.array(&node, "", true);
+        let schema = tallies.schema(&node, true);
+        let array = tallies.array(&node, true);
         Ok(Self { schema, array, tallies })
     }
 
@@ -157,8 +156,15 @@ impl Structs {
     pub(crate) fn of_schema(mut node: Node) -> Result<Self, Untellable> {
         node.settle_type()?;
         let mut tallies = Tallies::default();
-        let schema = tallies.schema(&node, "", true);
+        let schema = tallies.schema(&node, true);
         Ok(Self { schema, array: ArrowArray::empty(), tallies })
+    }
+
+    /// The array of a node that is settled, without its schema.
+    pub(crate) fn of_array(node: &Node) -> Self {
+        let mut tallies = Tallies::default();
+        let array = tallies.array(node, true);
+        Self { schema: ArrowSchema::empty(), array, tallies }
     }
 
     /// Releases the structs that nobody has taken, as their owner.
@@ -175,17 +181,20 @@ impl Structs {
 
     /// Which structs were not released as often as they should.
     pub(crate) fn check(&self) -> Result<(), String> {
-        fn check<S>(tallies: &[Arc<Tally<S>>]) -> Result<(), String> {
-            for tally in tallies {
+        fn check<S>(what: &str, tallies: &[Arc<Tally<S>>]) -> Result<(), String> {
+            for (number, tally) in tallies.iter().enumerate() {
                 let released = tally.released.load(Ordering::SeqCst);
                 if released != tally.expected {
-                    return Err(format!("{} was released {released} times, not {}", tally.what, tally.expected));
+                    let expected = tally.expected;
+                    return Err(format!(
+                        "{what} {number}, children first, was released {released} times, not {expected}"
+                    ));
                 }
             }
             Ok(())
         }
-        check(&self.tallies.schemas)?;
-        check(&self.tallies.arrays)
+        check("ArrowSchema", &self.tallies.schemas)?;
+        check("ArrowArray", &self.tallies.arrays)
     }
 }
 
@@ -221,13 +230,11 @@ impl Tallies {
         alive && !links.released
     }
 
-    fn schema(&mut self, node: &Node, path: &str, alive: bool) -> ArrowSchema {
+    fn schema(&mut self, node: &Node, alive: bool) -> ArrowSchema {
         let alive = Self::expected(alive, &node.schema);
-        let part =
-            |tallies: &mut Self, (index, part): (usize, &Node)| tallies.schema(part, &format!("{path}/{index}"), alive);
-        let children = node.children.iter().enumerate().map(|child| part(self, child)).collect();
+        let children = node.children.iter().map(|child| self.schema(child, alive)).collect();
         let stray = node.schema.stray_dictionary.then(Node::default);
-        let dictionary = node.dictionary.as_deref().or(stray.as_ref()).map(|node| part(self, (99, node)));
+        let dictionary = node.dictionary.as_deref().or(stray.as_ref()).map(|node| self.schema(node, alive));
         let parts = Parts::new(&node.schema, children, dictionary);
         let text = |text: &Option<Vec<u8>>| text.as_ref().map(|text| Block::new(&[text.as_slice(), &[0]].concat(), 0));
         let (format, name) = (text(&node.format), text(&node.name));
@@ -252,19 +259,17 @@ impl Tallies {
             _children: parts.children,
             parts: parts.owned,
         };
-        let tally = tally(format!("ArrowSchema {path}"), alive, held);
+        let tally = tally(alive, held);
         let private_data = Arc::as_ptr(&tally).cast_mut().cast();
         self.schemas.push(tally);
         ArrowSchema { private_data, ..schema }
     }
 
-    fn array(&mut self, node: &Node, path: &str, alive: bool) -> ArrowArray {
+    fn array(&mut self, node: &Node, alive: bool) -> ArrowArray {
         let alive = Self::expected(alive, &node.array);
-        let part =
-            |tallies: &mut Self, (index, part): (usize, &Node)| tallies.array(part, &format!("{path}/{index}"), alive);
-        let children = node.children.iter().enumerate().map(|child| part(self, child)).collect();
+        let children = node.children.iter().map(|child| self.array(child, alive)).collect();
         let stray = node.array.stray_dictionary.then(Node::default);
-        let dictionary = node.dictionary.as_deref().or(stray.as_ref()).map(|node| part(self, (99, node)));
+        let dictionary = node.dictionary.as_deref().or(stray.as_ref()).map(|node| self.array(node, alive));
         let parts = Parts::new(&node.array, children, dictionary);
         let blocks: Vec<Block> = node
             .buffers
@@ -293,13 +298,13 @@ impl Tallies {
             private_data: null_mut(),
         };
         let held = Held { _blocks: blocks, _buffers: buffers, _children: parts.children, parts: parts.owned };
-        let tally = tally(format!("ArrowArray {path}"), alive, held);
+        let tally = tally(alive, held);
         let private_data = Arc::as_ptr(&tally).cast_mut().cast();
         self.arrays.push(tally);
         ArrowArray { private_data, ..array }
     }
 }
 
-fn tally<S>(what: String, alive: bool, held: Held<S>) -> Arc<Tally<S>> {
-    Arc::new(Tally { what, expected: usize::from(alive), released: AtomicUsize::new(0), held: Mutex::new(Some(held)) })
+fn tally<S>(alive: bool, held: Held<S>) -> Arc<Tally<S>> {
+    Arc::new(Tally { expected: usize::from(alive), released: AtomicUsize::new(0), held: Mutex::new(Some(held)) })
 }

@@ -115,9 +115,9 @@ pub(crate) fn converse(own: (&Node, &[Wrong]), requested: (&Node, &[Wrong])) -> 
     let broken = |(node, wrongs): (&Node, &[Wrong])| {
         let mut node = node.clone();
         wrongs.iter().for_each(|wrong| wrong.apply(&mut node));
-        Structs::new(node)
+        node
     };
-    let (mut own, mut requested) = (broken(own)?, broken(requested)?);
+    let (mut own, mut requested) = (Structs::new(broken(own))?, Structs::of_schema(broken(requested))?);
     let mut outcome = Outcome::default();
     // SAFETY: a struct that is right, but for what the reader has to find.
     let field = unsafe { read_field(&requested.schema) };

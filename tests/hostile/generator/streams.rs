@@ -2,6 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null;
+use std::rc::Rc;
 
 use arrow_dlpack::arrow::DeviceArrayStream;
 use arrow_dlpack::ffi::arrow_device::{
@@ -54,7 +55,9 @@ pub(crate) fn flaws() -> Vec<Flaw> {
 /// What a stream owns.
 struct Source {
     schema: Structs,
-    batches: Vec<Structs>,
+    batches: Rc<[Node]>,
+    /// Those of the batches that were asked for.
+    made: Vec<Structs>,
     flaws: Vec<Flaw>,
     next: usize,
     ended: bool,
@@ -131,9 +134,13 @@ unsafe extern "C" fn get_next<S: Stream>(stream: *mut S, out: *mut S::Array) -> 
             return *code;
         }
     }
-    let array = match source.batches.get_mut(index) {
-        // SAFETY: a move; the batch counts as released.
-        Some(batch) => (unsafe { (&raw const batch.array).read() }, batch.array.release = None).0,
+    let array = match source.batches.get(index) {
+        Some(batch) => {
+            let mut structs = Structs::of_array(batch);
+            let array = std::mem::replace(&mut structs.array, ArrowArray::empty());
+            source.made.push(structs);
+            array
+        }
         None => ArrowArray::empty(),
     };
     source.ended = array.release.is_none();
@@ -185,11 +192,12 @@ pub(crate) fn exercise_as(
     // The stream's schema says what a batch claims.
     batches.iter_mut().for_each(|batch| batch.take_types(&schema));
     batches.iter_mut().try_for_each(Node::settle)?;
-    let structs = batches.iter().cloned().map(Structs::new).collect::<Result<Vec<_>, _>>()?;
+    let batches: Rc<[Node]> = batches.into();
     let has = |flaw: Flaw| flaws.contains(&flaw);
     let source = Box::into_raw(Box::new(Source {
-        schema: Structs::new(schema)?,
-        batches: structs,
+        schema: Structs::of_schema(schema)?,
+        batches: Rc::clone(&batches),
+        made: Vec::new(),
         flaws: flaws.to_vec(),
         next: 0,
         ended: false,
@@ -229,7 +237,7 @@ pub(crate) fn exercise_as(
     // SAFETY: the box from above; the stream is gone.
     let mut source = unsafe { Box::from_raw(source) };
     assert_eq!(source.released, usize::from(alive), "releases of the stream");
-    for structs in std::iter::once(&mut source.schema).chain(&mut source.batches) {
+    for structs in std::iter::once(&mut source.schema).chain(&mut source.made) {
         structs.release();
         structs.check().unwrap_or_else(|fault| panic!("{fault}"));
     }
