@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use arrow_schema::FieldRef;
 
-use super::matrix::refused_column;
+use super::matrix::{column_of_type, refused_column};
 use super::results::explain_spec;
 use super::{Report, ReportRow, explain, explain_column};
 use crate::arrow::DeviceArray;
 use crate::column::check_types;
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::spec::{Conversion, Group, MatrixOptions, MatrixSpec, Options, ResultKind, ResultSpec, select};
+use crate::spec::{Conversion, Group, MatrixOptions, MatrixSpec, Options, ResultKind, ResultSpec, Spec, select};
 
 /// Explains the conversion of columns of a struct into a matrix: of these chunks, or of any data of this field where they are `None`.
 /// `dtype` is that of all columns, unless they are promoted to one.
@@ -36,9 +36,15 @@ pub(crate) fn explain_matrix(
             let rows_of = |(position, column): (usize, &FieldRef)| {
                 let mut options = options(column.name());
                 options.dtype = dtype.or(options.dtype);
+                if chunks.is_none()
+                    && let Ok(spec) = Spec::new(column, &options)
+                {
+                    return vec![column_of_type(&spec)];
+                }
                 explain_column((Some(position), column), chunks, options, matrix).rows
             };
-            let of_matrix = |row: ReportRow| {
+            let of_matrix = |mut row: ReportRow| {
+                row.pack(matrix.memory_order);
                 let own = error.of_column(&row.column).or(row.error.clone());
                 refused_column(ReportRow { error: own, ..row }, &error)
             };

@@ -5,7 +5,7 @@ use crate::device::Device;
 use crate::error::Error;
 use crate::matrix::PlannedMatrix;
 use crate::plan::Plan;
-use crate::spec::{CopyMode, MatrixOptions, MatrixSpec, Options, Spec};
+use crate::spec::{CopyMode, MatrixOptions, MatrixSpec, MemoryOrder, Options, Spec, packing};
 
 /// Explains a matrix that was planned.
 pub(super) fn explain_planned_matrix(device: Device, planned: &PlannedMatrix<'_>) -> Report {
@@ -43,6 +43,15 @@ pub(super) fn matrix_of_type(spec: &MatrixSpec, options: &MatrixOptions) -> Repo
     Report { rows, matrices: vec![whole], ..Report::default() }
 }
 
+/// Explains a column of any data of its type, in a matrix that is refused.
+pub(super) fn column_of_type(column: &Spec) -> ReportRow {
+    let mut row = ReportRow::new(column.field());
+    row.describe(column);
+    row.set_column_possible(column);
+    row.set_refused(column);
+    ReportRow { view: row.error.is_none() && row.steps.is_empty(), ..row }
+}
+
 /// The rows of a matrix that cannot be planned.
 pub(super) fn refused_matrix(spec: &MatrixSpec, device: Device, error: Error) -> Report {
     let (mut rows, whole) = described(spec, device);
@@ -73,6 +82,18 @@ fn described(spec: &MatrixSpec, device: Device) -> (Vec<ReportRow>, ReportRow) {
 }
 
 impl ReportRow {
+    /// Sets that a column whose memory could be the result goes into a matrix.
+    pub(super) fn pack(&mut self, order: MemoryOrder) {
+        if !std::mem::take(&mut self.view) {
+            return;
+        }
+        self.steps = vec![packing(order).to_owned()];
+        let bytes = |elements: usize| self.dtype.and_then(|dtype| elements.checked_mul(dtype.itemsize()));
+        let extents = self.shape.iter().map(|extent| extent.and_then(|extent| usize::try_from(extent).ok()));
+        let elements = extents.reduce(|before, extent| before?.checked_mul(extent?));
+        self.bytes = elements.flatten().and_then(bytes).unwrap_or(0);
+    }
+
     /// Sets what may be done to a column of a matrix.
     fn set_column_possible(&mut self, column: &Spec) {
         self.error = self.set_possible(&column.possible_steps_in_matrix(&Options::default()), CopyMode::IfNeeded).err();

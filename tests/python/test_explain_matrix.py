@@ -141,3 +141,9 @@ def test_a_refused_matrix_tells_the_reasons_of_each_column():
     assert "1 null filled" in str(report)
     report = ad.explain(batch.schema, order="C")
     assert "refused if values are null" in str(report)
+    # The type of one column leaves no matrix: the others tell what would be done to them.
+    batch = pa.record_batch({"x": [1.0, 2.0], "s": ["a", "b"]})
+    for order, step in (("C", "packed row-major"), ("F", "packed column-major")):
+        x = ad.explain(batch, order=order)["x"]
+        assert (x.how, x.steps, x.bytes) == ("copy", [step], 16)
+        assert ad.explain(batch.schema, order=order)["x"].steps == [step]
