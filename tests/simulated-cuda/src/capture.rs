@@ -153,6 +153,24 @@ impl Call {
         if refused { Err(Error::STREAM_CAPTURE_UNSUPPORTED) } else { Ok(()) }
     }
 
+    /// A call that no captured event takes: it stands for no work of the device. The attempt breaks its capture.
+    pub(crate) fn refuse_captured_event(&mut self, event: &Event) -> Outcome {
+        let Recorded::Capture(capture, _) = event.recorded else { return Ok(()) };
+        self.captures[capture].valid = false;
+        Err(Error::CAPTURED_EVENT)
+    }
+
+    /// A call that takes all streams of a context: refused while one is captured, and those captures are broken by the attempt.
+    pub(crate) fn refuse_captures_in(&mut self, context: usize) -> Outcome {
+        let of_context = self.streams.iter().filter(|stream| stream.context == context);
+        let captures: BTreeSet<usize> =
+            of_context.filter_map(|stream| stream.capture.as_ref().map(|part| part.capture)).collect();
+        for capture in &captures {
+            self.captures[*capture].valid = false;
+        }
+        if captures.is_empty() { Ok(()) } else { Err(Error::STREAM_CAPTURE_UNSUPPORTED) }
+    }
+
     /// A call that no captured stream takes.
     pub(crate) fn refuse_captured(&mut self, stream: usize) -> Outcome {
         self.refuse_beside_capture(stream)?;

@@ -240,6 +240,7 @@ fn captures_are_broken_by_what_they_cannot_hold() {
     holds("captures_are_broken_by_what_they_cannot_hold", &[], |run| {
         open(0);
         let (data, global, ordinary) = (device(BYTES), Mode::CU_STREAM_CAPTURE_MODE_GLOBAL, event());
+        let relaxed = Mode::CU_STREAM_CAPTURE_MODE_RELAXED;
         ok!(cuEventRecord(ordinary, stream(false)));
         broken(global, INVALIDATED, |first| {
             refused!(CUDA_ERROR_STREAM_CAPTURE_ISOLATION, cuStreamWaitEvent(first, ordinary, 0));
@@ -263,6 +264,32 @@ fn captures_are_broken_by_what_they_cannot_hold() {
         broken(global, INVALIDATED, |_| {
             let mut none = 0;
             refused!(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, cuMemAllocAsync(&mut none, 1, null_mut()));
+        });
+        // Neither a captured event nor a context with a captured stream can be asked or waited for, whatever the mode.
+        broken(relaxed, INVALIDATED, |first| {
+            let inner = event();
+            ok!(cuEventRecord(inner, first));
+            refused!(CUDA_ERROR_CAPTURED_EVENT, cuEventQuery(inner));
+            assert_eq!(status(first), Status::CU_STREAM_CAPTURE_STATUS_INVALIDATED);
+        });
+        broken(relaxed, INVALIDATED, |first| {
+            let inner = event();
+            ok!(cuEventRecord(inner, first));
+            refused!(CUDA_ERROR_CAPTURED_EVENT, cuEventSynchronize(inner));
+        });
+        broken(relaxed, INVALIDATED, |_| refused!(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuCtxSynchronize()));
+        broken(relaxed, CUresult::CUDA_SUCCESS, |_| {
+            // Other captures than that of the event, and the captures of other contexts, go on.
+            let (second, inner, mut graph) = (stream(false), event(), null_mut());
+            ok!(cuStreamBeginCapture_v2(second, relaxed));
+            ok!(cuEventRecord(inner, second));
+            refused!(CUDA_ERROR_CAPTURED_EVENT, cuEventQuery(inner));
+            refused!(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(second, &mut graph));
+            refused!(CUDA_ERROR_CAPTURED_EVENT, cuEventQuery(inner));
+            let context = current();
+            open(1);
+            ok!(cuCtxSynchronize());
+            enter(context as usize);
         });
         broken(global, UNJOINED, |first| {
             let (second, fork) = (stream(false), event());

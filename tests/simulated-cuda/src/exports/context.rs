@@ -102,6 +102,7 @@ driver! {
     /// Waits for all that is queued in the current context.
     fn cuCtxSynchronize() |call| {
         let context = call.context()?;
+        call.refuse_captures_in(context)?;
         call.unsafe_while_capturing()?;
         call.count_explicit_wait();
         call.wait_for_context(context)

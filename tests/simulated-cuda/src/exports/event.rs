@@ -53,9 +53,7 @@ driver! {
     /// Whether what an event stands for is done.
     fn cuEventQuery(event: usize) |call| {
         let event = call.event(event)?;
-        if matches!(event.recorded, Recorded::Capture(..)) {
-            return Err(Error::CAPTURED_EVENT);
-        }
+        call.refuse_captured_event(&event)?;
         call.unsafe_while_capturing()?;
         let Recorded::In(stream, at) = event.recorded else { return Ok(()) };
         if !call.poll(stream, at.tick) {
@@ -67,9 +65,7 @@ driver! {
     /// Waits for what an event stands for.
     fn cuEventSynchronize(event: usize) |call| {
         let event = call.event(event)?;
-        if matches!(event.recorded, Recorded::Capture(..)) {
-            return Err(Error::CAPTURED_EVENT);
-        }
+        call.refuse_captured_event(&event)?;
         call.unsafe_while_capturing()?;
         call.count_explicit_wait();
         let Recorded::In(stream, at) = event.recorded else { return Ok(()) };
