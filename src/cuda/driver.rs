@@ -103,6 +103,8 @@ impl Status {
     pub(crate) const UNKNOWN: u32 = 999;
     /// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT`.
     pub(crate) const CAPTURE_IMPLICIT: u32 = 906;
+    /// `CUDA_ERROR_CAPTURED_EVENT`.
+    pub(crate) const CAPTURED_EVENT: u32 = 907;
 
     pub(crate) fn is_out_of_memory(self) -> bool {
         self.code == Self::OUT_OF_MEMORY

@@ -181,7 +181,6 @@ impl PooledStream {
     }
 
     /// Never uses the stream again: a query of a stream under capture would end the capture.
-    #[cfg(feature = "python")]
     pub(crate) fn leave_to_graph(self) {
         std::mem::forget(self);
     }

@@ -37,3 +37,10 @@ pub(super) fn captured_with(
     let device = Device::new(DLDeviceType::CUDA, current.device().ordinal());
     Error::new(ErrorKind::Device, format!("{which}, and {why}")).remedy_is(remedy(device.to_string()))
 }
+
+/// Returns the error about another library's event that was recorded in a stream under capture.
+pub(super) fn event_captured(current: &Current) -> Error {
+    let device = Device::new(DLDeviceType::CUDA, current.device().ordinal());
+    let reason = "the event of the data was recorded in a stream under capture, so that only the graph writes the data";
+    Error::new(ErrorKind::Device, reason).remedy_is(Remedy::WrittenBeforeCapture { device: device.to_string() })
+}

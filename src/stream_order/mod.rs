@@ -10,6 +10,7 @@ mod callers;
 mod capture;
 mod check;
 mod deferred_free;
+mod foreign;
 mod host;
 mod memory;
 mod named;
@@ -39,6 +40,7 @@ pub(crate) use capture::refuse_capture;
 pub(crate) use check::{check_host, is_check_asked};
 pub use deferred_free::collect;
 pub(crate) use deferred_free::{drain, look};
+use foreign::ForeignEvent;
 pub use host::host_waits;
 #[cfg(feature = "python")]
 pub(crate) use host::{Interpreter, wait_beside};
@@ -87,16 +89,10 @@ struct Inner {
     uses: Mutex<SmallVec<[Use; 1]>>,
 }
 
-// SAFETY: a pointer to a handle that does not change, and a name for an object of the driver.
-unsafe impl Send for Ready {}
-// SAFETY: a shared reference reads the handle, which does not change, and the driver may be called from any thread.
-unsafe impl Sync for Ready {}
-
 /// When memory is written.
 enum Ready {
-    /// When another library's event is complete. The pointer leads to its handle, which lives as long as the memory's
-    /// owner, if that is known.
-    Foreign(*const EventHandle, OnceLock<Weak<dyn Send + Sync>>),
+    /// When another library's event is complete.
+    Foreign(ForeignEvent),
     /// When this event of ours is complete.
     Own(Event),
 }
@@ -167,7 +163,7 @@ impl Readiness {
         if is_cuda(device) && !event.is_aligned() {
             return Err(Error::invalid("ArrowDeviceArray.sync_event is a misaligned pointer"));
         }
-        Ok(Some(Self::new(device, Some(Ready::Foreign(event, OnceLock::new())), Vec::new())))
+        Ok(Some(Self::new(device, Some(Ready::Foreign(ForeignEvent::new(event))), Vec::new())))
     }
 
     /// Returns the readiness of memory that is written when the work that `stream` has now is done.
@@ -217,10 +213,11 @@ impl Readiness {
             return Ok(Some(Self::new(device, None, Wait::JoinedParts.kept(parts))));
         }
         let current = enter(device)?;
-        let stream = PooledStream::idle(&current)?;
-        for event in parts.iter().filter_map(Self::event) {
-            if !Wait::Joined.is_skipped() {
-                current.stream_waits(stream.stream(), event)?;
+        let mut stream = PooledStream::idle(&current)?;
+        for ready in parts.iter().filter_map(Self::ready).filter(|_| !Wait::Joined.is_skipped()) {
+            match ready {
+                Ready::Foreign(event) => stream = event.waited_for(&current, stream)?,
+                Ready::Own(event) => current.stream_waits(stream.stream(), *event.handle())?,
             }
         }
         let event = Event::record(&current, stream.stream())?;
@@ -236,7 +233,7 @@ impl Readiness {
             let reason = format!("the data on {device} has several events, and its runtime is not known here");
             return Err(Error::new(ErrorKind::Device, reason).remedy_is("synchronise the data first, or pass it apart"));
         }
-        let event = first.map(|event| Ready::Foreign(event.cast_const().cast(), OnceLock::new()));
+        let event = first.map(|event| Ready::Foreign(ForeignEvent::new(event.cast_const().cast())));
         Ok(Self::new(device, event, parts))
     }
 
@@ -247,9 +244,8 @@ impl Readiness {
 
     /// Sets who owns the memory, and with it another library's event: clones of this may outlive both.
     pub(crate) fn owned_by(&self, owner: Owner) {
-        if let Some(Ready::Foreign(_, known)) = self.0.ready.get() {
-            // It has one owner.
-            let _ = known.set(Arc::downgrade(&owner));
+        if let Some(Ready::Foreign(event)) = self.0.ready.get() {
+            event.owned_by(&owner);
         }
     }
 
@@ -299,25 +295,23 @@ impl Readiness {
     /// Returns the event to wait for. Only called when the device's runtime is present.
     fn event(&self) -> Option<EventHandle> {
         match self.ready()? {
-            Ready::Foreign(event, _) if event.is_null() => None,
-            Ready::Foreign(event, owner) => {
-                // Memory that was released has nothing to wait for.
-                let _owner = match owner.get() {
-                    Some(owner) => Some(owner.upgrade()?),
-                    None => None,
-                };
-                // SAFETY: `imported` was promised an event that lives as long as the memory's owner, which is held here, or not known
-                // yet by others.
-                Some(unsafe { event.read() }).filter(|event| !event.is_null())
-            }
+            Ready::Foreign(event) => event.handle(),
             Ready::Own(event) => Some(*event.handle()),
+        }
+    }
+
+    /// Refuses another library's event that it recorded in a stream under capture.
+    fn refuse_captured_event(&self, current: &Current) -> Result<()> {
+        match self.ready() {
+            Some(Ready::Foreign(event)) => event.refuse_captured(current),
+            _ => Ok(()),
         }
     }
 
     /// Returns whether the memory is known to be written. Never waits.
     ///
     /// # Errors
-    /// When the driver fails.
+    /// If only a graph that is being captured writes the memory, or the driver fails.
     pub fn is_complete(&self) -> Result<bool> {
         if self.is_written() {
             return Ok(true);
@@ -326,6 +320,7 @@ impl Readiness {
             return Ok(true);
         }
         let current = self.enter()?;
+        self.refuse_captured_event(&current)?;
         Ok(self.ask_complete(current.device())?)
     }
 
@@ -347,7 +342,7 @@ impl Readiness {
     /// memory is written.
     pub(crate) fn exported_event(&self) -> *mut c_void {
         let event = match self.ready() {
-            Some(Ready::Foreign(event, _)) => *event,
+            Some(Ready::Foreign(event)) => event.address(),
             Some(Ready::Own(event)) => std::ptr::from_ref(event.handle()),
             None => std::ptr::null(),
         };
@@ -374,6 +369,7 @@ impl Readiness {
     /// Like [`Readiness::wait_on_stream`], for a stream of the current context.
     pub(crate) fn wait_in(&self, current: &Current, stream: Stream, wait: Wait) -> Result<()> {
         let Some(event) = self.event().filter(|_| !wait.is_skipped()) else { return Ok(()) };
+        self.refuse_captured_event(current)?;
         if current.is_capturing(stream)? {
             // A wait for work outside the capture would make it invalid.
             if self.ask_complete(current.device())? {
@@ -395,6 +391,7 @@ impl Readiness {
         }
         // Enters the device before the event is read, because without its runtime an event is only a number.
         let current = self.enter()?;
+        self.refuse_captured_event(&current)?;
         let entered = current.device();
         if self.ask_complete(entered)? {
             return Ok(());

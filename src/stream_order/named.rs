@@ -1,13 +1,14 @@
 //! How does a stream that was named before wait, without its device being entered?
 
-use super::{Readiness, Wait, host};
+use super::{Readiness, Ready, Wait, host};
 use crate::cuda::{Called, CudaDevice, Stream, is_cuda};
 use crate::device::Device;
 use crate::error::Result;
 
 impl Readiness {
     /// Makes a stream wait until the memory is written, if the stream was found before to be of the device's primary context.
-    /// Returns false, and does nothing, if it was not, if it is being captured, or if the driver asks for a current context.
+    /// Returns false, and does nothing, if it was not, if it is being captured, if another library's event may be of a capture, or if
+    /// the driver asks for a current context.
     ///
     /// # Errors
     /// If the device cannot be used, or the driver fails.
@@ -15,6 +16,9 @@ impl Readiness {
         let Some(entered) = knows(device, stream)? else { return Ok(false) };
         if self.is_written() {
             return Ok(true);
+        }
+        if matches!(self.ready(), Some(Ready::Foreign(event)) if !event.is_known_outside()) {
+            return Ok(false);
         }
         match self.is_waited_for(entered, stream, wait) {
             Err(status) if status.needs_context() => Ok(false),

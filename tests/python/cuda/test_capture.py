@@ -14,7 +14,7 @@ import numpy as np
 import producers
 import pyarrow as pa
 import pytest
-from device_arrow import DeviceArray, exported
+from device_arrow import DeviceArray, event_of, exported, pointer
 from workloads import forget
 
 VALUES = np.arange(64, dtype="int32")
@@ -345,3 +345,57 @@ class TestProducersOnTheCapturedStream:
                 # Another stream of ours, which is in no graph.
                 ad.from_dlpack(other)
         assert host(ad.from_dlpack(source)) == VALUES.tolist()
+
+
+# What is done with an array whose event is of a capture; the other array was written before.
+USES: dict[str, Callable[[ad.Array, ad.Array], object]] = {
+    "by DLPack": lambda given, _: fakes.cupy(ad.to_tensor(given), driver.PER_THREAD).release(),
+    "by DLPack to the default stream": lambda given, _: ad.to_tensor(given).__dlpack__(max_version=(1, 3)),
+    "by the table": lambda given, _: exchange.from_object(ad.to_tensor(given)).delete(),
+    "by the array interface": lambda given, _: ad.to_tensor(given).__cuda_array_interface__,
+    "by Arrow to the host": lambda given, _: given.__arrow_c_device_array__(sync="host"),
+    "convert": lambda given, _: ad.to_tensor(given, dtype="float32"),
+    "copy": lambda given, _: ad.from_dlpack(ad.to_tensor(given), copy=True),
+    "to the host": lambda given, _: host(ad.to_tensor(given)),
+    "join": lambda given, other: ad.to_arrow(ad.Ragged(ad.to_tensor(given), ad.to_tensor(other))),
+}
+
+
+class TestEventsOfTheCapture:
+    """A query of a producer's event breaks the capture of the event, and so does the wait of the legacy stream."""
+
+    @staticmethod
+    def recorded(array: DeviceArray, stream: driver.Stream) -> ad.Array:
+        array.handle.value = driver.Event(stream.handle).handle
+        return ad.from_arrow(array.give())
+
+    @pytest.mark.parametrize("kind", KINDS)
+    @pytest.mark.parametrize("use", USES)
+    def test_they_are_refused_and_the_capture_goes_on(self, use: str, kind: str) -> None:
+        source, other = DeviceArray(pa.array([1.5, 2.5])), ad.from_arrow(DeviceArray(pa.array([0, 1, 2])).give())
+        captured = driver.Stream(flags=0 if "blocking" in kind else driver.NON_BLOCKING)
+        scope = {"own": ad.stream(captured), "other": ad.stream(driver.Stream()), "legacy": nullcontext()}
+        driver.settle()
+        with driver.capture(captured.handle), scope[kind.split(",")[0]]:
+            given = self.recorded(source, captured)
+            for _ in range(2):
+                with pytest.raises(BufferError, match="captur"):
+                    USES[use](given, other)
+            # Whoever waits for nothing gets the data.
+            with exported(given) as struct:
+                assert event_of(struct) == source.handle.value
+            pointer(ad.to_tensor(given))
+            # Another stream of ours, which is in no graph.
+            assert ad.to_tensor(other).__cuda_array_interface__["stream"] is None
+
+    @pytest.mark.parametrize("use", USES)
+    def test_they_are_refused_after_the_capture(self, use: str) -> None:
+        source, other = DeviceArray(pa.array([1.5, 2.5])), ad.from_arrow(DeviceArray(pa.array([0, 1, 2])).give())
+        captured = driver.Stream()
+        driver.settle()
+        with driver.capture(captured.handle):
+            given = self.recorded(source, captured)
+        for _ in range(2):
+            with pytest.raises(BufferError, match=r"so that only the graph writes the data; .* before the capture"):
+                USES[use](given, other)
+        assert host(ad.to_tensor(other)) == [0, 1, 2]
