@@ -12,7 +12,8 @@ pub(super) struct ForeignEvent {
     /// Leads to the handle, which lives as long as the memory's owner, if that is known.
     address: *const EventHandle,
     owner: OnceLock<Weak<dyn Send + Sync>>,
-    /// Whether the event is of a capture, once a stream of ours has waited for it.
+    /// Whether the event is of a capture, once a stream of ours has waited for it. Not asked again: nobody records the event of an
+    /// array that was given away in a later capture.
     is_captured: OnceLock<bool>,
 }
 
