@@ -64,7 +64,7 @@ pub(crate) use sharding::OfOthers;
 pub use sharding::Sharding;
 pub use shards::Shards;
 #[cfg(feature = "python")]
-pub(crate) use shards::other_schema;
+pub(crate) use shards::{StopCheck, other_schema};
 use source_rows::SourceRows;
 #[cfg(feature = "python")]
 pub(crate) use state::{Hashes, STATE_VERSION, SourceState, State, Terms};
@@ -207,7 +207,7 @@ impl Batches {
     /// and those of opening a shard.
     pub fn of_shards(shards: &Shards, conversion: &Conversion, load: &LoadOptions, place: &Place) -> Result<Self> {
         let first = shards.first(load, place)?;
-        Self::resume(shards, (first, shards.open(first)?), conversion, load, place, &KnownState::nothing())
+        Self::resume(shards, (first, shards.open(first, &|| Ok(()))?), conversion, load, place, &KnownState::nothing())
     }
 
     /// Returns the batches after the place of a state, as [`of_shards`](Self::of_shards), of which one is open. Checks the source

@@ -76,6 +76,11 @@ impl Stop {
     pub(super) fn is_asked(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
+
+    /// Fails once it was asked.
+    pub(super) fn check(&self) -> Result<()> {
+        if self.is_asked() { Err(Error::argument("the loader was closed")) } else { Ok(()) }
+    }
 }
 
 /// The answer to a request for the next item.

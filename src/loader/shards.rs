@@ -14,8 +14,11 @@ use crate::arrow::{DeviceArrayStream, difference};
 use crate::error::{Error, Remedy, Result};
 use crate::spec::Conversion;
 
+/// Fails once the iteration that opens a shard was told to stop.
+pub(crate) type StopCheck<'a> = &'a dyn Fn() -> Result<()>;
+
 /// Opens the shard with a number.
-type Open = dyn Fn(usize) -> Result<DeviceArrayStream> + Send + Sync;
+type Open = dyn Fn(usize, StopCheck<'_>) -> Result<DeviceArrayStream> + Send + Sync;
 
 /// The parts of a source, each of which is a stream with one and the same schema. Clones share them.
 #[derive(Clone)]
@@ -59,6 +62,15 @@ impl Shards {
         rows: Vec<Option<usize>>,
         open: impl Fn(usize) -> Result<DeviceArrayStream> + Send + Sync + 'static,
     ) -> Self {
+        Self::opened_by(rows, move |shard, _| open(shard))
+    }
+
+    /// As [`new`](Self::new), where `open` calls the check while it waits for other threads: the thread that told the iteration to stop may
+    /// wait for this one.
+    pub(crate) fn opened_by(
+        rows: Vec<Option<usize>>,
+        open: impl Fn(usize, StopCheck<'_>) -> Result<DeviceArrayStream> + Send + Sync + 'static,
+    ) -> Self {
         Self { rows: rows.into(), open: Arc::new(open) }
     }
 
@@ -70,7 +82,7 @@ impl Shards {
     /// Returns the same shards, of which the conversion reads the columns that it names by path.
     pub(super) fn at_paths(&self, conversion: &Conversion) -> Self {
         let (open, conversion) = (self.open.clone(), conversion.clone());
-        let open = move |shard| conversion.stream_at_paths(open(shard)?);
+        let open = move |shard, stop: StopCheck<'_>| conversion.stream_at_paths(open(shard, stop)?);
         Self { rows: self.rows.clone(), open: Arc::new(open) }
     }
 
@@ -101,8 +113,8 @@ impl Shards {
     ///
     /// # Errors
     /// Those of opening it, with its number.
-    pub(super) fn open(&self, shard: usize) -> Result<DeviceArrayStream> {
-        (self.open)(shard).map_err(|error| self.name(error, shard))
+    pub(super) fn open(&self, shard: usize, stop: StopCheck<'_>) -> Result<DeviceArrayStream> {
+        (self.open)(shard, stop).map_err(|error| self.name(error, shard))
     }
 
     /// Names a shard in an error, if there are several.

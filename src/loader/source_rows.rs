@@ -131,7 +131,7 @@ impl SourceRows {
 
     /// Fails if the loader was closed.
     pub(super) fn check_stop(&self) -> Result<()> {
-        if self.stop.is_asked() { Err(Error::argument("the loader was closed")) } else { Ok(()) }
+        self.stop.check()
     }
 
     /// Reads the arrays on another thread than the one that asks for batches.
@@ -198,7 +198,7 @@ impl SourceRows {
         let Some(part) = self.parts.parts.pop_front() else { return Ok(false) };
         let stream = match self.ready.take_if(|(shard, _)| *shard == part.shard) {
             Some((_, stream)) => stream,
-            None => self.shards.open(part.shard)?,
+            None => self.shards.open(part.shard, &|| self.stop.check())?,
         };
         self.open_part(part, stream)?;
         Ok(true)

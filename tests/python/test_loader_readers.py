@@ -19,7 +19,7 @@ import arrow_dlpack as ad
 import pyarrow as pa
 import pytest
 from loader_reference import deal, lanes_of, loader_threads, numbered, rows_of
-from test_loader_process import PRELUDE, forked
+from test_loader_process import PRELUDE, forked, run
 
 OPTIONS: dict[str, Any] = {"lanes": 4, "readers": 3, "batch_size": 4}
 SHARDS = textwrap.dedent("""
@@ -414,3 +414,43 @@ def test_one_object_is_opened_once_at_a_time(shards: int) -> None:
     for _ in range(3):
         assert sum(len(batch) for batch in loader) == 400 * shards
     assert source.most == 1
+
+
+def test_an_iteration_ends_while_the_thread_that_ends_it_opens_the_source() -> None:
+    """The source runs the collector, which ends an older iteration, whose thread waits for its turn to open it."""
+    result = run("""
+        import faulthandler, gc
+        faulthandler.dump_traceback_later(30, exit=True)
+        first_ends = threading.Event()
+
+        class Source:
+            opened = 0
+
+            def __len__(self):
+                return 4
+
+            def rows(self, held):
+                yield numbered(4).to_batches()[0]
+                if held:
+                    assert first_ends.wait(20)
+
+            def __arrow_c_stream__(self, requested_schema=None):
+                self.opened += 1
+                if self.opened == 2:
+                    first_ends.set()
+                    time.sleep(1)  # The older iteration's thread asks for its turn, to open the second shard.
+                    gc.collect()
+                    print("collected", loader_threads())
+                reader = pa.RecordBatchReader.from_batches(numbered(0).schema, self.rows(self.opened == 1))
+                return reader.__arrow_c_stream__()
+
+        source = Source()
+        loader = ad.Loader(sources=[(source, 4), (source, 4)], batch_size=4)
+        cycle = [iter(loader)]
+        cycle.append(cycle)
+        next(cycle[0])
+        gc.disable()
+        del cycle
+        print([rows_of(batch) for batch in loader])
+    """)
+    assert (result.stdout, result.stderr) == ("collected 0\n[[0, 1, 2, 3], [0, 1, 2, 3]]\n", "")

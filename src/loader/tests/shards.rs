@@ -176,7 +176,7 @@ fn a_state_of_which_all_is_verified_reads_each_shard_that_it_knows_again() {
             dictionaries: None,
             all,
         };
-        let opened = (1, shards.open(1).unwrap());
+        let opened = (1, shards.open(1, &|| Ok(())).unwrap());
         let found = Batches::resume(&shards, opened, &Conversion::default(), &options, &place, &known);
         let found: Result<Vec<_>> =
             found.and_then(|found| found.map(|batch| batch.map(|batch| numbers(&batch)[0])).collect());

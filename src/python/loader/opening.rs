@@ -7,6 +7,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use super::iterator::PATIENCE;
+use crate::loader::StopCheck;
 
 /// How long a waiting thread sleeps before it looks again.
 const NAP: Duration = Duration::from_millis(1);
@@ -47,8 +48,8 @@ impl SourceTurns {
     ///
     /// # Errors
     /// `ValueError` for a source that can be read once, and was, and for one that begins an iteration while it is opened; what the
-    /// handler of a signal raises.
-    pub(super) fn take(&self, py: Python<'_>) -> PyResult<SourceTurn<'_>> {
+    /// handler of a signal raises; what `stop` says: the thread that has the turn may wait for the end of this thread's iteration.
+    pub(super) fn take(&self, py: Python<'_>, stop: StopCheck<'_>) -> PyResult<SourceTurn<'_>> {
         let own = this_thread();
         loop {
             let state = self.0.load(Ordering::Acquire);
@@ -62,6 +63,7 @@ impl SourceTurns {
                 return Ok(turn);
             }
             py.check_signals()?;
+            stop()?;
             // A turn may have begun since it was free.
             if state != FREE {
                 py.detach(|| self.wait(state));

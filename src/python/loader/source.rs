@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyList, PyTuple, PyWeakrefMethods, PyWeakrefReference};
 
 use super::opening::{SourceTurns, read_already};
+use crate::loader::StopCheck;
 use crate::python::answers::answer;
 use crate::python::arrow_input::{self, ArrowInput, Refuses};
 use crate::python::capsule::call;
@@ -90,8 +91,15 @@ impl LoaderSource {
     /// read then, but an item of an iterator.
     ///
     /// # Errors
-    /// What the callable, the dunder or the iterator raises; when the source can be read once, and was; what `refuses` says.
-    pub(super) fn open(&self, py: Python<'_>, projection: &Projection<'_>, refuses: Refuses<'_>) -> PyResult<Opened> {
+    /// What the callable, the dunder or the iterator raises; when the source can be read once, and was; what `refuses` says; what `stop`
+    /// says while other threads open the source.
+    pub(super) fn open(
+        &self,
+        py: Python<'_>,
+        projection: &Projection<'_>,
+        refuses: Refuses<'_>,
+        stop: StopCheck<'_>,
+    ) -> PyResult<Opened> {
         let object = self.object.bind(py);
         if self.is_callable {
             let opened = call(object, (), None)?;
@@ -100,13 +108,13 @@ impl LoaderSource {
                 let text = format!("the source's callable must return {DATA}, not {found}{remedy}");
                 return Err(PyTypeError::new_err(text));
             }
-            let _turn = self.turns.take(py)?;
+            let _turn = self.turns.take(py, stop)?;
             let stream = self.open_again(&opened, projection, refuses)?;
             // Perhaps nobody else refers to it, and a stream of DuckDB reads from the connection of its relation.
             return Ok(stream.holding(opened.unbind()));
         }
         // Of two threads that open one iterator at once, each would take items of it.
-        let turn = self.turns.take(py)?;
+        let turn = self.turns.take(py, stop)?;
         let (opened, again) = read_noting_loss(object, projection, refuses)?;
         if !again {
             turn.spend();

@@ -140,7 +140,7 @@ impl Sources {
         projection: &Projection<'_>,
         refuses: Refuses<'_>,
     ) -> PyResult<Opened> {
-        let opened = self.get(shard)?.source.open(py, projection, refuses);
+        let opened = self.get(shard)?.source.open(py, projection, refuses, &|| Ok(()));
         opened.map_err(|error| if self.len() > 1 { of_shard(py, error, shard) } else { error })
     }
 
@@ -149,10 +149,10 @@ impl Sources {
         // One source is opened once, by iter(). The iteration does not hold it, so that a cycle through it can be collected.
         let Some(rows) = counted.shards.clone() else { return Shards::of_stream(None) };
         let (shards, first) = (self.shards.clone(), first.clone());
-        Shards::new(rows, move |shard| {
+        Shards::opened_by(rows, move |shard, stop| {
             let open = |py: Python<'_>| {
                 let shard = shards.get(shard).ok_or_else(|| Error::internal("there is no such shard"))?;
-                let opened = shard.source.open(py, &first.projection, &|_| Ok(()));
+                let opened = shard.source.open(py, &first.projection, &|_| Ok(()), stop);
                 first.fitted(opened.map_err(|error| raised(py, error))?)
             };
             let gone = || Error::new(ErrorKind::Producer, "the interpreter is going down, and no shard can be opened");
