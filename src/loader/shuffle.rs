@@ -23,7 +23,7 @@ const BLOCK: usize = 4096;
 const FEW: usize = 64;
 /// In a replay, rows that lie so near each other are packed in one pass.
 const GAP: usize = 32;
-/// In a replay, draws between two checks whether the loader was closed.
+/// In a replay, draws between two checks whether the loader was closed, and for signals.
 const CHECKED: usize = 1 << 20;
 
 /// Packed rows that wait.
@@ -157,6 +157,7 @@ impl ShuffleBuffer {
         };
         let mut scratch = self.scratch.take().ok_or_else(lost)?;
         while self.waiting < places.len() {
+            feed.check_signals()?;
             let before = feed.position();
             let first = row_of(&places, self.waiting)?;
             feed.skip(first.saturating_sub(feed.position()), groups)?;
@@ -213,13 +214,14 @@ impl ShuffleBuffer {
     }
 
     /// Returns which row of the source each row of the buffer is, after the first `count` rows of the order have left.
-    fn held_after(&mut self, feed: &SourceRows, count: usize, rows: usize) -> Result<Vec<usize>> {
+    fn held_after(&mut self, feed: &mut SourceRows, count: usize, rows: usize) -> Result<Vec<usize>> {
         let most = self.most.min(rows);
         let mut held: Vec<usize> = fallible::with_room(most)?;
         held.extend(0..most);
         for left in 0..count {
             if left % CHECKED == 0 {
                 feed.check_stop()?;
+                feed.check_signals()?;
             }
             let pick = self.draws.below(held.len());
             if most + left < rows {

@@ -134,6 +134,14 @@ impl SourceRows {
         self.stop.check()
     }
 
+    /// Runs the pending handlers of signals, on the thread that asks for batches, unless it did so a moment ago.
+    ///
+    /// # Errors
+    /// If a handler raises.
+    pub(super) fn check_signals(&mut self) -> Result<()> {
+        self.interrupts.as_mut().map_or(Ok(()), Interrupts::check)
+    }
+
     /// Reads the arrays on another thread than the one that asks for batches.
     #[cfg(feature = "async")]
     pub(super) fn leave_thread(&mut self) {

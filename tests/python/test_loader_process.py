@@ -122,6 +122,30 @@ class TestInterrupts:
         assert errors.rstrip().endswith("KeyboardInterrupt")
         assert "panic" not in errors
 
+    def test_a_long_replay_runs_handlers(self):
+        """With `prefetch=0`; before the first array of the source is read. Signals that nobody looks for are one."""
+        result = run("""
+            make = lambda: ad.Loader(
+                sources=[(lambda: numbered(4), 10**9)], batch_size=1, shuffle_buffer=100, seed=0, prefetch=0
+            )
+            loader = make()
+            loader.load_state_dict({**loader.state_dict(), "taken": [9 * 10**8]})
+            calls = []
+            def handle(*_):
+                calls.append(1)
+                if len(calls) == 3:
+                    raise KeyboardInterrupt
+            signal.signal(signal.SIGALRM, handle)
+            batches = iter(loader)
+            signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
+            try:
+                next(batches)
+            except KeyboardInterrupt:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                print(len(calls), next(batches, None))
+        """)
+        assert (result.stdout, result.stderr) == ("3 None\n", "")
+
 
 # Whatever is alive at the end of the interpreter, and whoever drops it, the process ends well.
 AT_EXIT = {
