@@ -10,7 +10,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Int8Type, Int32Type, Int64Type};
 use arrow_array::{
     Array, ArrayRef, Decimal32Array, Decimal128Array, DictionaryArray, FixedSizeListArray, Float64Array, Int8Array,
-    Int32Array, Int64Array, ListArray, RunArray, StringArray, StructArray, TimestampSecondArray,
+    Int32Array, Int64Array, ListArray, RunArray, StringArray, StructArray, TimestampSecondArray, make_array,
 };
 use arrow_buffer::{NullBuffer, OffsetBuffer};
 use arrow_cast::display::array_value_to_string;
@@ -119,6 +119,41 @@ fn bools_that_are_bytes_are_text_as_those_that_are_bits() {
     let numbers = request(&bytes, &bool8, DataType::Int64).unwrap();
     assert_eq!(numbers.as_primitive::<Int64Type>().iter().collect::<Vec<_>>(), [Some(1), Some(0), None, Some(2)]);
     assert_eq!(text(&request(&bytes, &own(&bytes), DataType::Utf8).unwrap()), [Some("1"), Some("0"), None, Some("2")]);
+}
+
+#[test]
+fn bools_that_are_bytes_become_bits_whatever_their_bytes() {
+    let bytes = Int8Array::from(vec![Some(0), Some(2), None, Some(3), Some(-128), Some(1)]);
+    let bool8 = extension(&own(&bytes), "arrow.bool8", "");
+    let bits = [Some(false), Some(true), None, Some(true), Some(true), Some(true)];
+    let found = |made: &ArrayRef| made.as_boolean().iter().collect::<Vec<_>>();
+    assert_eq!(found(&request(&bytes, &bool8, DataType::Boolean).unwrap()), bits);
+    assert_eq!(found(&request(&bytes.slice(1, 3), &bool8, DataType::Boolean).unwrap()), bits[1..4]);
+    // Also as items of lists, as columns of structs, and as values of runs.
+    let item = Arc::new(bool8.as_ref().clone().with_name("item"));
+    let lists = ListArray::new(item.clone(), OffsetBuffer::from_lengths([1, 0, 5]), Arc::new(bytes.clone()), None);
+    let lists = lists.slice(1, 2);
+    let made = request(&lists, &own(&lists), DataType::List(field("item", DataType::Boolean))).unwrap();
+    assert_eq!(found(&made.as_list::<i32>().value(1)), bits[1..]);
+    let pairs = FixedSizeListArray::new(item.clone(), 2, Arc::new(bytes.clone()), None);
+    let made = request(&pairs.slice(1, 1), &own(&pairs), list(DataType::Boolean, 2)).unwrap();
+    assert_eq!(found(&made.as_fixed_size_list().value(0)), bits[2..4]);
+    let nulls = NullBuffer::from(vec![true, false, true, true, true, true]);
+    let structs = StructArray::new([bool8].into(), vec![Arc::new(bytes.clone())], Some(nulls));
+    let made = request(&structs, &own(&structs), DataType::Struct([field("x", DataType::Boolean)].into())).unwrap();
+    assert_eq!(found(made.as_struct().column(0))[3..], bits[3..]);
+    let runs = RunArray::<Int32Type>::try_new(&Int32Array::from(vec![2, 4, 5, 6, 7, 8]), &bytes).unwrap();
+    let values = Arc::new(item.as_ref().clone().with_name("values"));
+    let ends = Arc::new(Field::new("run_ends", DataType::Int32, false));
+    let of_runs = field("x", DataType::RunEndEncoded(ends, values));
+    let runs = make_array(runs.to_data().into_builder().data_type(of_runs.data_type().clone()).build().unwrap());
+    let made = request(&runs.slice(1, 5), &of_runs, DataType::Boolean).unwrap();
+    assert_eq!(found(&made), [bits[0], bits[1], bits[1], bits[2], bits[3]]);
+    let made = request(&runs.slice(1, 2), &of_runs, DataType::Utf8).unwrap();
+    assert_eq!(text(&made), [Some("false"), Some("true")]);
+    // Numbers are no bools: a byte that is neither 0 nor 1 does not survive.
+    let error = request(&bytes, &own(&bytes), DataType::Boolean).unwrap_err();
+    assert_eq!((error.kind(), error.row()), (ErrorKind::Cast, Some(1)), "{error}");
 }
 
 #[test]

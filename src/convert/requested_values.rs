@@ -54,9 +54,14 @@ pub(super) fn requested_values(original: &ArrayRef, own: &Field, to: &DataType) 
             let values = requested_values(original, own, item.data_type())?;
             built(array_of(to, original).nulls(original.logical_nulls()).add_child_data(values.to_data()))
         }
-        _ if is_text_of_bools(own, to) => {
+        // As `arrow.bool8` says, every byte but 0 is true.
+        (_, DataType::Boolean) if is_of_bools(own, to) => decoded(original, to),
+        _ if is_of_bools(own, to) => {
             let bits = packed(original, &DataType::Boolean)?;
             cast_shown(&bits.map_or_else(|| decoded(original, &DataType::Boolean), Ok)?, to)
+        }
+        (DataType::RunEndEncoded(_, values), _) if is_of_bools(values, to) => {
+            requested_values(&decoded(original, values.data_type())?, values, to)
         }
         _ if are_decimals_and_floats(values_of(from), to) => match values_of(from) {
             values if values == from => nearest_values(original, to),
@@ -73,7 +78,7 @@ pub(super) fn requested_values(original: &ArrayRef, own: &Field, to: &DataType) 
 /// Lists whose items become those of another type by [`requested_values`].
 fn with_items(original: &ArrayRef, (item, wanted): (&Field, &DataType), to: &DataType) -> Result<ArrayRef> {
     // Every byte is a bool, also of items that no row shows. Other items of those may not survive.
-    let lists = if is_text_of_bools(leaf(item), leaf_type(wanted)) { original.clone() } else { shown(original)? };
+    let lists = if is_of_bools(leaf(item), leaf_type(wanted)) { original.clone() } else { shown(original)? };
     let data = lists.to_data();
     let items = data.child_data().first().cloned().map(make_array);
     let items = items.ok_or_else(|| Error::internal("lists without items"))?;
@@ -93,7 +98,8 @@ fn is_own_way(own: &Field, to: &DataType) -> bool {
         (from, to) => {
             let has_own_items = own_items(own, to).is_some();
             let is_nearest = are_decimals_and_floats(values_of(from), to);
-            is_text_of_bools(own, to)
+            is_of_bools(own, to)
+                || matches!(from, DataType::RunEndEncoded(_, values) if is_of_bools(values, to))
                 || has_own_items
                 || is_nearest
                 || is_list_of_one(from, to)
@@ -125,13 +131,14 @@ fn has_items_as_lists(from: &DataType, to: &DataType, is_below: bool) -> bool {
     }
 }
 
-/// Whether bools that are bytes become text: `true` and `false` as those that are bits, where their bytes are 1 and 0.
-fn is_text_of_bools(own: &Field, to: &DataType) -> bool {
+/// Whether bools that are bytes become bits, or text: `true` and `false` as those that are bits, where their bytes are 1 and 0.
+fn is_of_bools(own: &Field, to: &DataType) -> bool {
     let text = match to {
         DataType::Dictionary(_, values) => values,
         other => other,
     };
-    own.extension_type_name() == Some(BOOL8) && *own.data_type() == DataType::Int8 && is_utf8(text)
+    let is_wanted = *to == DataType::Boolean || is_utf8(text);
+    own.extension_type_name() == Some(BOOL8) && *own.data_type() == DataType::Int8 && is_wanted
 }
 
 /// The items of lists of one kind, and the type of those that they become.
@@ -147,11 +154,11 @@ fn items_of_one_kind<'a>(own: &'a DataType, to: &'a DataType) -> Option<(&'a Fie
     Some((item, wanted.data_type()))
 }
 
-/// The same items, if arrow-rs makes something else of them, at any level: text of bools, and decimals of floats and floats of decimals.
+/// The same items, if arrow-rs makes something else of them, at any level: bits and text of bools, and decimals of floats and floats of decimals.
 fn own_items<'a>(own: &'a Field, to: &'a DataType) -> Option<(&'a Field, &'a DataType)> {
     items_of_one_kind(own.data_type(), to).filter(|(item, wanted)| {
         let is_nearest = are_decimals_and_floats(item.data_type(), wanted);
-        is_nearest || is_text_of_bools(item, wanted) || own_items(item, wanted).is_some()
+        is_nearest || is_of_bools(item, wanted) || own_items(item, wanted).is_some()
     })
 }
 
