@@ -3,12 +3,13 @@
 use arrow_array::Array;
 use arrow_schema::DataType;
 
+use super::codes_beyond;
 use super::import::DeviceArray;
 use super::mask::Mask;
 use super::validate::require_logical_nulls;
 use super::view::{ArrayView, Leaf, LeafDictionary};
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::spec::Element;
 
 impl<'a> Leaf<'a> {
@@ -69,8 +70,7 @@ impl<'a> Leaf<'a> {
             None => Ok(mask),
             Some(index) => {
                 let row_elements = self.elements.checked_div(self.rows).unwrap_or(0);
-                let reason = format!("a code is beyond the dictionary's {length} values");
-                Err(Error::invalid(reason).at_row(index.checked_div(row_elements).unwrap_or(0)))
+                Err(codes_beyond::beyond(length).at_row(index.checked_div(row_elements).unwrap_or(0)))
             }
         }
     }

@@ -9,6 +9,7 @@ mod bitmaps;
 mod check;
 mod chunks;
 mod codes;
+mod codes_beyond;
 mod decompose;
 mod dense_lists;
 mod device_lists;

@@ -7,6 +7,7 @@ use arrow_data::ffi::FFI_ArrowArray;
 use arrow_schema::DataType;
 
 use super::check::check_sizes;
+use super::codes_beyond;
 use super::export::export_joined;
 use super::import::DeviceArray;
 use super::null_slots::blanked;
@@ -61,7 +62,7 @@ impl DeviceArray {
             let Err(error) = validate(&data) else { return Ok(make_array(data)) };
             // It may be of what lies under a null.
             let data = blanked(&data)?;
-            validate(&data).map_err(|_| broken(error))?;
+            validate(&data).map_err(|_| codes_beyond::of_lowest_row(&data).unwrap_or_else(|| broken(error)))?;
             Ok(make_array(data))
         })
         .map_err(|error| error.in_column(self.field().name()))

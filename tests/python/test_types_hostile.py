@@ -139,6 +139,37 @@ def test_codes_beyond_a_dictionary_with_nulls(format: bytes, codes: bytes):
     assert np.from_dlpack(ad.validity(make(length=2))).tolist() == [True, False]
 
 
+def coded(codes: list[int], values: pa.Array) -> pa.Array:
+    """Codes that nobody compared with their dictionary."""
+    return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int8()), values, safe=False)
+
+
+@pytest.mark.parametrize("values", [pa.array([1.0, 2.0]), pa.array([1.0, None])])
+def test_decoded_codes_beyond_a_dictionary_name_column_and_row(values: pa.Array):
+    chunks = [coded([0, 0, 0], values), coded([0, 7, 9], values)]
+    table = pa.table({"a": [0.0] * 6, "x": pa.chunked_array(chunks)})
+    lists = [pa.FixedSizeListArray.from_arrays(chunk, 1) for chunk in chunks]
+    items = [pa.ListArray.from_arrays([0, 1, 2, 3], chunk) for chunk in chunks]
+    structs = [pa.StructArray.from_arrays([chunk], ["x"]) for chunk in chunks]
+    nested = pa.table({"a": [0.0] * 6, "x": pa.chunked_array(lists)})
+    options = {"dictionary": "values"}
+    for call in (
+        lambda: ad.to_tensors(table, **options),
+        lambda: ad.to_tensors(table, **options, nulls=0),
+        lambda: ad.to_tensors(table, **options, nulls={"x": 0}, dtype={"x": "float32"}),
+        lambda: ad.to_tensor(table, **options, nulls=0),
+        lambda: ad.to_tensors(nested, **options, nulls=0),
+        lambda: ad.to_tensors(pa.table({"x": pa.chunked_array(structs).combine_chunks().field("x")}), **options),
+        lambda: ad.to_tensors(pa.table({"x": pa.chunked_array(items)}), length={"x": 1}, **options, nulls=0),
+        lambda: ad.to_ragged(pa.table({"x": pa.chunked_array(items)}).column("x"), **options, nulls=0),
+    ):
+        with pytest.raises(ad.ConversionError) as caught:
+            call()
+        error = caught.value
+        assert (error.column, error.row) == ("x", 4)
+        assert error.reason == "a code is beyond the dictionary's 2 values"
+
+
 @pytest.mark.parametrize("null_count", [1, -1, 0])
 def test_null_counts_of_dictionaries_may_be_unknown_and_are_believed_if_zero(null_count: int):
     values = Array(3, WITH_NULL, null_count=null_count)
