@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow_schema::{DataType, Field, FieldRef, Fields};
 
 use crate::arrow::{DeviceArray, Hidden, Mask};
-use crate::column::{ColumnRef, check_types};
+use crate::column::{ColumnRef, check_rows, check_types, columns};
 use crate::convert::{decode, without_hidden};
 use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::spec::{
@@ -159,12 +159,12 @@ pub(super) fn leaf_column(
                 first_null = first_null.or(Some(first + index));
             }
         };
-        with_nulls(&part.array, &spec, |mask| mask.map_or((), |mask| mask.for_each_null(count)))?;
+        let counted = with_nulls(&part.array, &spec, |mask| mask.map_or((), |mask| mask.for_each_null(count)));
+        counted.map_err(|error| error.behind(first))?;
         first += part.array.len();
     }
-    if let (Some(element), NullPolicy::Error) = (first_null, options.nulls) {
-        return Err(null_elements(&spec, Some(nulls)).at_row(element));
-    }
+    let refused = first_null.filter(|_| options.nulls == NullPolicy::Error);
+    let refused = refused.map(|element| (element, null_elements(&spec, Some(nulls)).at_row(element)));
     let unfilled = options.nulls == NullPolicy::Error || nulls == 0;
     let options = if unfilled { options.clone().nulls(NullPolicy::Keep) } else { options.clone() };
     let spec = Spec::new(item, &options)?;
@@ -178,7 +178,19 @@ pub(super) fn leaf_column(
         _ => Ok(part.array.clone()),
     };
     let arrays = parts.iter().map(visible).collect::<Result<Vec<_>>>()?;
-    Ok((spec, arrays, options))
+    match refused {
+        Some((element, error)) => Err(value_before(&spec, &arrays, element).unwrap_or(error)),
+        None => Ok((spec, arrays, options)),
+    }
+}
+
+/// The error of a value among the first elements that a cast refuses; `None` if it takes all of them.
+fn value_before(spec: &Spec, arrays: &[DeviceArray], elements: usize) -> Option<Error> {
+    if !spec.is_cast() {
+        return None;
+    }
+    let before = DeviceArray::first_rows(arrays, elements);
+    check_rows(spec, &columns(&before)).err()
 }
 
 /// The error for null elements, which somebody may have counted.

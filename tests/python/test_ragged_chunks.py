@@ -68,3 +68,21 @@ def test_null_rows_that_no_row_shows_are_not_refused():
     assert pa.array(ad.to_arrow(ad.to_ragged(views(0, 2)))).to_pylist() == [[[1, 2]], [[3]]]
     with pytest.raises(ad.NullError):
         ad.to_ragged(views(0, 1))
+
+
+@pytest.mark.parametrize("make", [pa.list_, pa.large_list, pa.list_view])
+@pytest.mark.parametrize("items", [pa.int16(), pa.dictionary(pa.int8(), pa.int16())])
+def test_the_lowest_row_is_refused_of_nulls_and_values(make: object, items: pa.DataType):
+    for rows, options, error, row in (
+        ([[1], [300], [None]], {"dtype": "int8"}, ad.CastError, 1),
+        ([[1], [300, None]], {"dtype": "int8"}, ad.CastError, 1),
+        ([[1], [None, 300]], {"dtype": "int8"}, ad.NullError, 1),
+        ([[1], [], [None], [300]], {"dtype": "int8"}, ad.NullError, 2),
+        ([[1], [300], [None]], {"dtype": "int8", "nulls": 0}, ad.CastError, 1),
+        ([[1], [300], [None]], {}, ad.NullError, 2),
+    ):
+        whole = pa.array(rows, make(pa.int16())) if make is pa.list_view else pa.array(rows, make(items))
+        for source in (whole, pa.chunked_array([whole[:1], whole[1:2], whole[2:]])):
+            with pytest.raises(error) as caught:
+                ad.to_ragged(source, dictionary="values", **options)
+            assert caught.value.row == row
