@@ -342,13 +342,15 @@ impl RaggedRows for Level<'_> {
 
     /// The elements, and which of them no row shows, where that matters.
     fn items(&self, item: &FieldRef) -> Result<Option<Vec<RaggedPart>>> {
-        let mut items = Vec::new();
+        let (mut items, mut first) = (Vec::new(), 0_usize);
         for chunk in &self.chunks {
             for run in self.runs(chunk) {
                 let array = chunk.list.items.clipped(&run);
                 let array = if array.field() == item { array } else { array.relabel(item.clone())? };
                 let may_hide = !self.gathered && (self.has_lengths() || chunk.spans_unseen());
-                let matters = may_hide && hiding_matters(item, &array, self.options)?;
+                let matters =
+                    may_hide && hiding_matters(item, &array, self.options).map_err(|error| error.behind(first))?;
+                first = first.saturating_add(run.len());
                 let hidden =
                     if matters { Some(chunk.hidden(chunk.rows(), &run)?).filter(Hidden::is_any) } else { None };
                 fallible::push(&mut items, RaggedPart { array, hidden })?;

@@ -364,7 +364,6 @@ impl<'a> PadSource<'a> {
         if let Self::Lists { list, items: items @ None } = self {
             let span = list.span();
             let array = list.items.clipped(&span);
-            let array = spec.decoded().map_or_else(|| Ok(array.clone()), |field| decode(&array, spec, field))?;
             let at_row = |error: Error| {
                 let Some(item) = error.row().map(|item| span.start.saturating_add(item)) else { return error };
                 let is_in = |row: &usize| !list.is_null(*row) && list.row(*row).contains(&item);
@@ -373,7 +372,9 @@ impl<'a> PadSource<'a> {
                     None => outside_rows(item, &error),
                 }
             };
-            let chunk = SelfCell::new(array, |array| ColumnRef::whole(array).chunk(spec)).map_err(at_row)?;
+            let array = spec.decoded().map_or_else(|| Ok(array.clone()), |field| decode(&array, spec, field));
+            let chunk =
+                SelfCell::new(array.map_err(at_row)?, |array| ColumnRef::whole(array).chunk(spec)).map_err(at_row)?;
             *items = Some((chunk, span.start));
         }
         Ok(())

@@ -161,7 +161,8 @@ def test_decoded_codes_beyond_a_dictionary_name_column_and_row(values: pa.Array)
         lambda: ad.to_tensors(nested, **options, nulls=0),
         lambda: ad.to_tensors(pa.table({"x": pa.chunked_array(structs).combine_chunks().field("x")}), **options),
         lambda: ad.to_tensors(pa.table({"x": pa.chunked_array(items)}), length={"x": 1}, **options, nulls=0),
-        lambda: ad.to_ragged(pa.table({"x": pa.chunked_array(items)}).column("x"), **options, nulls=0),
+        lambda: ad.to_tensors(pa.table({"x": pa.chunked_array(items)}), columns={"x": ad.ragged("x")}, **options),
+        lambda: ad.to_tensors(pa.table({"x": pa.chunked_array(items)}), columns={"x": ad.padded("x")}, **options),
     ):
         with pytest.raises(ad.ConversionError) as caught:
             call()
