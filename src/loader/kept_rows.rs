@@ -24,8 +24,11 @@ use crate::spec::{CopyMode, GroupForm};
 
 /// Runs of rows from which on they are copied together before they are converted, which is faster than one by one.
 const JOINED_FROM: usize = 4;
-/// Rows that the shuffle buffer copies into one array.
-const COPIED: usize = 1 << 16;
+/// The most rows that the shuffle buffer copies into one array, and the fewest, unless there are not as many.
+const MOST_COPIED: usize = 1 << 16;
+const FEWEST_COPIED: usize = 16;
+/// Into so many arrays it copies its rows at least, so that the memory of copied rows is free for the next ones.
+const COPIES: usize = 16;
 
 /// The groups of a batch whose rows differ in length, or are passed through.
 pub(super) struct VariedGroups {
@@ -62,6 +65,9 @@ pub(super) struct KeptRow {
     /// Counted if a shuffle buffer may hold so many bytes only.
     bytes: usize,
 }
+
+/// A row whose array is read no more, with the array, by which rows are sorted.
+type PassedRow<'a> = (*const KeptArray, &'a mut KeptRow);
 
 impl KeptPart {
     fn new(array: DeviceArray) -> Self {
@@ -235,33 +241,29 @@ impl VariedGroups {
         Ok(())
     }
 
-    /// Copies those of these rows whose arrays are read no more into arrays of their own, so that others are let go of.
+    /// Copies those of these rows whose arrays are read no more into arrays of their own, so that others are let go of: each once its last
+    /// row was copied.
     ///
     /// # Errors
     /// If a row cannot be copied, or an allocation fails.
     pub(super) fn compact<'a>(&self, rows: impl Iterator<Item = &'a mut KeptRow>) -> Result<()> {
-        let mut passed: Vec<&mut KeptRow> = Vec::new();
+        let mut passed: Vec<PassedRow<'_>> = Vec::new();
         for row in rows.filter(|row| row.is_passed()) {
-            fallible::push(&mut passed, row)?;
-            if passed.len() == COPIED {
-                self.copy(&mut passed)?;
-                passed.clear();
-            }
+            fallible::push(&mut passed, (Arc::as_ptr(&row.array), row))?;
         }
-        self.copy(&mut passed)
+        passed.sort_unstable_by_key(|(array, _)| *array);
+        let count = passed.len().div_ceil(COPIES).clamp(FEWEST_COPIED, MOST_COPIED);
+        passed.chunks_mut(count).try_for_each(|rows| self.copy(rows))
     }
 
-    fn copy(&self, rows: &mut [&mut KeptRow]) -> Result<()> {
-        if rows.is_empty() {
-            return Ok(());
-        }
-        let kept: Vec<KeptRow> = rows.iter().map(|row| KeptRow::clone(row)).collect();
+    fn copy(&self, rows: &mut [PassedRow<'_>]) -> Result<()> {
+        let kept: Vec<KeptRow> = rows.iter().map(|(_, row)| KeptRow::clone(row)).collect();
         let joined = |(number, group): (usize, &VariedGroup)| self.part(number, group, join(&kept, number, group)?);
         match self.groups.iter().enumerate().map(joined).collect::<Result<Vec<_>>>() {
             Ok(parts) => {
                 let origin = RowOrigin::Rows(kept.iter().map(|row| row.array.origin(row.row)).collect());
                 let array = Arc::new(KeptArray { parts, origin, is_passed: AtomicBool::new(true) });
-                for (at, row) in rows.iter_mut().enumerate() {
+                for (at, (_, row)) in rows.iter_mut().enumerate() {
                     **row = KeptRow { bytes: row.bytes, ..KeptRow::new(&array, at) };
                 }
                 Ok(())

@@ -9,6 +9,7 @@ use super::checks::OwnRows;
 use super::draws::Draws;
 use super::groups::Groups;
 use super::kept_memory::MemoryUse;
+use super::kept_rows::KeptRow;
 use super::options::LoadOptions;
 use super::place::Place;
 use super::prefetch::Stop;
@@ -123,7 +124,7 @@ impl LaneRows {
             (Some(buffer), Some(rows)) => {
                 self.position = buffer.replay(&mut self.feed, groups, resumed.taken, rows)?;
             }
-            _ => _ = self.pass_to(resumed.taken, groups)?,
+            _ => _ = self.pass_to(resumed.taken, groups, &mut [])?,
         }
         // A last batch that was not full counts as full.
         if self.position.saturating_add(resumed.batch_size) > resumed.taken {
@@ -154,11 +155,11 @@ impl LaneRows {
         Ok(rows)
     }
 
-    /// Skips rows up to this number; returns whether there are as many.
-    fn pass_to(&mut self, position: usize, groups: &mut Groups) -> Result<bool> {
+    /// Skips rows up to this number, beside the rows of a batch in progress; returns whether there are as many.
+    fn pass_to(&mut self, position: usize, groups: &mut Groups, batch: &mut [KeptRow]) -> Result<bool> {
         let count = position.saturating_sub(self.position);
         let rows = match &mut self.shuffle {
-            Some(buffer) => buffer.skip(&mut self.feed, groups, count)?,
+            Some(buffer) => buffer.skip(&mut self.feed, groups, count, batch)?,
             None => self.feed.skip(count, groups)?,
         };
         self.position += rows;
@@ -227,7 +228,7 @@ impl Producer {
         let (number, first) = self.place.batch(self.first_batch(), self.sharding.batch_size());
         let lane = self.lanes.get_mut(&number).ok_or_else(|| Error::internal("a batch of a lane that is not read"))?;
         lane.replay(&mut self.groups)?;
-        if !lane.pass_to(first, &mut self.groups)? {
+        if !lane.pass_to(first, &mut self.groups, &mut [])? {
             return self.end_of_rows();
         }
         self.target.collect(&self.stop)?;
@@ -238,7 +239,7 @@ impl Producer {
             Some(_) => 0,
             None => first_of(&self.place).saturating_add(self.sharding.rows_needed(self.round)),
         };
-        if rows == 0 || !lane.pass_to(needed, &mut self.groups)? {
+        if rows == 0 || !lane.pass_to(needed, &mut self.groups, slot.kept())? {
             return self.end_of_rows();
         }
         let number = self.round;

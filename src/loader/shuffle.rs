@@ -85,9 +85,23 @@ impl ShuffleBuffer {
         count: usize,
         slot: &mut Slot,
     ) -> Result<usize> {
+        self.take_beside(feed, groups, count, slot, &mut [])
+    }
+
+    /// As [`take`](Self::take), beside the rows of a batch in progress.
+    fn take_beside(
+        &mut self,
+        feed: &mut SourceRows,
+        groups: &mut Groups,
+        count: usize,
+        slot: &mut Slot,
+        batch: &mut [KeptRow],
+    ) -> Result<usize> {
         if !self.filled {
             self.fill(feed, groups)?;
         }
+        // Before the slot has rows: they hold the arrays, too.
+        self.let_go(groups, batch)?;
         let mut taken = 0;
         while taken < count {
             let rows = (count - taken).min(BLOCK);
@@ -107,8 +121,14 @@ impl ShuffleBuffer {
         Ok(taken)
     }
 
-    /// Skips `count` rows, or all that are left; returns their number.
-    pub(super) fn skip(&mut self, feed: &mut SourceRows, groups: &mut Groups, count: usize) -> Result<usize> {
+    /// Skips `count` rows, or all that are left, beside the rows of a batch in progress; returns their number.
+    pub(super) fn skip(
+        &mut self,
+        feed: &mut SourceRows,
+        groups: &mut Groups,
+        count: usize,
+        batch: &mut [KeptRow],
+    ) -> Result<usize> {
         let mut scratch = self.scratch.take().ok_or_else(lost)?;
         let step = if groups.varied().is_empty() { BLOCK } else { FEW };
         let mut passed = 0;
@@ -122,7 +142,7 @@ impl ShuffleBuffer {
                 continue;
             }
             scratch.truncate(0);
-            match self.take(feed, groups, (count - passed).min(step), &mut scratch) {
+            match self.take_beside(feed, groups, (count - passed).min(step), &mut scratch, batch) {
                 Ok(0) => break Ok(passed),
                 Ok(rows) => passed += rows,
                 Err(error) => break Err(error),
@@ -180,7 +200,8 @@ impl ShuffleBuffer {
             for index in self.waiting..until {
                 self.hold(&mut scratch, row_of(&places, index)? - first, places.len() - index)?;
             }
-            self.let_go(groups, feed.position().saturating_sub(before))?;
+            self.came = self.came.saturating_add(feed.position().saturating_sub(before));
+            self.let_go(groups, &mut [])?;
         }
         self.put_in_place(&mut places, &mut scratch)?;
         scratch.truncate(0);
@@ -301,17 +322,16 @@ impl ShuffleBuffer {
             }
             slot.swap(before + index, segment, row)?;
         }
-        self.let_go(groups, came)?;
+        self.came = self.came.saturating_add(came);
         Ok(came)
     }
 
-    /// Counts rows of the source that were read or skipped; after as many as wait, copies those that wait out of arrays that are read no
-    /// more.
-    fn let_go(&mut self, groups: &Groups, came: usize) -> Result<()> {
-        self.came = self.came.saturating_add(came);
+    /// Once as many rows came as wait, copies those that wait out of arrays that are read no more, and those of a batch in progress, which
+    /// hold the arrays, too.
+    fn let_go(&mut self, groups: &Groups, batch: &mut [KeptRow]) -> Result<()> {
         if self.came >= self.waiting.max(FEW) && !groups.varied().is_empty() {
             self.came = 0;
-            groups.varied().compact(self.segments.iter_mut().flat_map(Slot::kept))?;
+            groups.varied().compact(self.segments.iter_mut().flat_map(Slot::kept).chain(batch))?;
         }
         Ok(())
     }

@@ -419,6 +419,33 @@ def test_resident_memory_stays_where_it_is():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the memory of a process is read from /proc")
+@pytest.mark.parametrize("world_size", [1, 4])
+def test_rows_that_wait_are_copied_array_by_array(world_size: int):
+    """So that a buffer of rows of 16 KiB holds twice its rows, and not those that it copies, too."""
+    result = run(
+        f"""
+        def peak():
+            with open("/proc/self/status") as file:
+                return next(int(line.split()[1]) << 10 for line in file if line.startswith("VmHWM"))
+        def source():
+            for number in range(400):
+                offsets = np.arange(0, (100 + 1) << 14, 1 << 14, dtype="int32")
+                buffers = [pa.py_buffer(one) for one in (offsets, np.full(100 << 14, 65 + number % 26, "uint8"))]
+                yield pa.record_batch({{"text": pa.StringArray.from_buffers(100, *buffers)}})
+        options = dict(batch_size=50, shuffle_buffer=10_000, seed=3, columns={{"a": ad.arrow("text")}}, prefetch=0)
+        loader = ad.Loader(source, rank=0, world_size={world_size}, **options)
+        before = peak()
+        assert sum(1 for _ in loader) == 40_000 // 50 // {world_size}
+        print((peak() - before) / (10_000 << 14))
+        """,
+        # Memory that was freed is the system's again.
+        env={**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"},
+    )
+    assert result.returncode == 0, result.stderr
+    assert float(result.stdout) < 2.5
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the memory of a process is read from /proc")
 def test_skipped_rows_are_released():
     result = run("""
         def resident():
