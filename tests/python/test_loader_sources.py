@@ -64,6 +64,30 @@ class TestItems:
             ad.Loader(SHARDS, batch_size=1)
 
 
+class TestListsOfCallables:
+    @pytest.mark.parametrize("wrap", [lambda one: [one], lambda one: (numbered(2), [one])])
+    def test_of_a_reader_that_was_read_are_refused(self, wrap: Callable[[Any], Any]):
+        reader = numbered(4).to_reader()
+        loader = ad.Loader(lambda: wrap(reader), batch_size=2)
+        rows = [row for batch in loader for row in rows_of(batch)]
+        assert rows[-4:] == [0, 1, 2, 3]
+        for _ in range(2):
+            with pytest.raises(ValueError, match="can be read once, and was"):
+                iter(loader)
+
+    def test_of_new_readers_and_of_tables_are_read_again(self):
+        table = numbered(4)
+        for give in (lambda: [table.to_reader()], lambda: (table, iter(table.to_batches())), lambda: [table, table]):
+            loader = ad.Loader(give, batch_size=2)
+            assert [sum(len(rows_of(batch)) for batch in loader) for _ in range(3)] in ([4] * 3, [8] * 3)
+
+    def test_of_a_connection_are_read_again(self):
+        duckdb = pytest.importorskip("duckdb")
+        connection = duckdb.connect()
+        loader = ad.Loader(lambda: [connection.execute("select 1::bigint as row")], batch_size=2)
+        assert [[rows_of(batch) for batch in loader] for _ in range(3)] == [[[1]]] * 3
+
+
 class TestCounts:
     def test_are_those_of_the_epoch_that_has_begun(self):
         sources = [Counted(10) for _ in range(20)]

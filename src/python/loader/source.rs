@@ -34,8 +34,8 @@ pub(super) struct LoaderSource {
     is_callable: bool,
     /// Spent once a stream was read that the object may not give again.
     turns: Arc<SourceTurns>,
-    /// What the callable gave last, where it can be read once alone.
-    last: Mutex<Option<LastReturned>>,
+    /// What the callable gave last, where it can be read once alone: the object, or items of the lists that it gave.
+    last: Mutex<Vec<LastReturned>>,
 }
 
 /// What a callable gave, to be recognised if it gives it again.
@@ -47,12 +47,39 @@ enum LastReturned {
     Kept(Py<PyAny>),
 }
 
-/// Whether somebody else refers to what a callable has returned to us.
-fn is_kept(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+/// Whether others than so many lists refer to what a callable has returned to us.
+fn is_kept(object: &Bound<'_, PyAny>, lists: usize) -> PyResult<bool> {
     let py = object.py();
     let count = py.import(intern!(py, "sys"))?.getattr(intern!(py, "getrefcount"))?;
     let references = |object: &Bound<'_, PyAny>| count.call1((object,))?.extract::<usize>();
-    Ok(references(object)? > references(PyList::empty(py).as_any())?)
+    Ok(references(object)? > references(PyList::empty(py).as_any())?.saturating_add(lists))
+}
+
+/// Finds the items of lists that can be read once, and whether somebody else refers to each. A connection is one object for all results,
+/// and has no result that was read already.
+fn find_items<'py>(
+    object: &Bound<'py, PyAny>,
+    (depth, is_list_kept): (usize, bool),
+    found: &mut Vec<(Bound<'py, PyAny>, bool)>,
+) -> PyResult<()> {
+    if depth <= MAX_DEPTH && is_list(object) {
+        let is_list_kept = is_list_kept || is_kept(object, depth.min(1))?;
+        return object.try_iter()?.try_for_each(|item| find_items(&item?, (depth + 1, is_list_kept), found));
+    }
+    if !is_connection(object)? && !is_read_again(object)? {
+        // Counted before there is a clone.
+        let is_kept = is_list_kept || is_kept(object, 1)?;
+        found.push((object.clone(), is_kept));
+    }
+    Ok(())
+}
+
+fn is_list(object: &Bound<'_, PyAny>) -> bool {
+    object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>()
+}
+
+fn is_connection(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok(!has_dunder(object)? && is_read_by_method(object)?)
 }
 
 impl LastReturned {
@@ -122,7 +149,7 @@ impl LoaderSource {
         opened
     }
 
-    /// Opens what the callable gave, unless that is the reader that it gave before: there may be nothing left in it.
+    /// Opens what the callable gave, unless that is the reader that it gave before, or a list of it: there may be nothing left in it.
     fn open_again(
         &self,
         object: &Bound<'_, PyAny>,
@@ -130,20 +157,24 @@ impl LoaderSource {
         refuses: Refuses<'_>,
     ) -> PyResult<Opened> {
         let lock = || self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        // A connection is one object for all results, and has no result that was read already.
-        let is_connection = !has_dunder(object)? && is_read_by_method(object)?;
-        let is_kept = is_kept(object)?;
+        let mut readers = Vec::new();
+        if is_list(object) {
+            find_items(object, (0, false), &mut readers)?;
+        } else if !is_connection(object)? {
+            let is_kept = is_kept(object, 0)?;
+            readers.push((object.clone(), is_kept));
+        }
         // Taken, as to drop what it refers to may run code of the object.
-        let last = lock().take();
-        if last.as_ref().is_some_and(|last| last.is(object)) {
+        let last = std::mem::take(&mut *lock());
+        if last.iter().any(|last| readers.iter().any(|(reader, _)| last.is(reader))) {
             *lock() = last;
             return Err(read_already());
         }
         let opened = read_noting_loss(object, projection, refuses);
         *lock() = match &opened {
-            _ if is_connection => None,
-            Ok((Ok(_), true)) => None,
-            Ok((_, false)) => LastReturned::of(object, is_kept),
+            _ if readers.is_empty() => Vec::new(),
+            Ok((Ok(_), true)) => Vec::new(),
+            Ok((_, false)) => readers.iter().filter_map(|(reader, kept)| LastReturned::of(reader, *kept)).collect(),
             // Nothing was read of this one.
             Ok((Err(_), true)) | Err(_) => last,
         };
@@ -229,8 +260,10 @@ impl LoaderSource {
 
     pub(super) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         // Whoever holds the lock changes what it guards, and is not this collection.
-        if let Ok(Some(LastReturned::Kept(last))) = self.last.try_lock().as_deref() {
-            visit.call(last)?;
+        for last in self.last.try_lock().iter().flat_map(|last| last.iter()) {
+            if let LastReturned::Kept(last) = last {
+                visit.call(last)?;
+            }
         }
         visit.call(&self.object)
     }
@@ -254,7 +287,7 @@ fn rows_of(object: &Bound<'_, PyAny>, depth: usize) -> PyResult<Option<usize>> {
     if let Ok(array) = object.cast_exact::<Array>() {
         return Ok(Some(array.get().0.len()));
     }
-    if object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>() {
+    if is_list(object) {
         let mut all = Some(0_usize);
         for item in object.try_iter()? {
             all = all.zip(rows_of(&item?, depth + 1)?).and_then(|(all, rows)| all.checked_add(rows));
