@@ -10,47 +10,13 @@ use smallvec::SmallVec;
 use super::check::{Buffer, buffers_of, children_of, has_validity};
 use super::foreign::{buffer, child, foreign, slot};
 use super::import::DeviceArray;
+use super::narrowed::{self, Read};
 use super::node::{ArrayNode, BufferStarts};
+use super::piece::{Piece, bytes, exposed, range};
+use crate::alloc::Owner;
 use crate::alloc::fallible;
-use crate::alloc::{Owner, is_addressable};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::ffi::arrow_device::ArrowArray;
-
-/// What a buffer of the copy holds.
-#[derive(Debug)]
-pub(crate) enum Piece {
-    /// The bytes at these addresses, in the memory of the array.
-    OfArray(Range<usize>),
-    /// The offsets at these addresses, of 32 or 64 bits, from which `first` is subtracted.
-    Offsets { range: Range<usize>, wide: bool, first: i64 },
-    /// These bytes.
-    Made(Vec<u8>),
-}
-
-impl Piece {
-    /// How many bytes there are.
-    pub(crate) fn len(&self) -> usize {
-        match self {
-            Self::OfArray(range) | Self::Offsets { range, .. } => range.len(),
-            Self::Made(bytes) => bytes.len(),
-        }
-    }
-}
-
-/// Subtracts the first offset from each of them.
-pub(crate) fn rebase(offsets: &mut [u8], wide: bool, first: i64) {
-    if wide {
-        for offset in offsets.as_chunks_mut().0 {
-            *offset = i64::from_ne_bytes(*offset).wrapping_sub(first).to_ne_bytes();
-        }
-    } else {
-        // `first` is one of these offsets, so it fits 32 bits.
-        let first = i32::try_from(first).unwrap_or(0);
-        for offset in offsets.as_chunks_mut().0 {
-            *offset = i32::from_ne_bytes(*offset).wrapping_sub(first).to_ne_bytes();
-        }
-    }
-}
 
 /// An array taken apart.
 #[derive(Debug)]
@@ -103,7 +69,8 @@ pub(crate) type ReadRanges<'a> = dyn FnMut(&[Wanted]) -> Result<Vec<Vec<u8>>> + 
 impl Decomposed {
     /// Decomposes the rows of an array that no struct with nulls encloses. For each level of nesting, one call of
     /// `read` reads what is needed. With `rebase`, the first offset of lists and strings is subtracted from all of
-    /// them; otherwise the elements before it become part of the copy.
+    /// them; otherwise the elements before it become part of the copy. Of host memory that is rebased, what a slice of
+    /// runs and views shows is looked up, and the rest left out.
     ///
     /// # Errors
     /// If offsets or sizes are impossible, and the errors of `read`.
@@ -120,9 +87,11 @@ impl Decomposed {
             }
             fallible::reserve(&mut apart.pieces, level.len())?;
             let mut found: VecDeque<Vec<u8>> = if wanted.is_empty() { VecDeque::new() } else { read(&wanted)?.into() };
+            let mut one = |range| Ok(read(&[Wanted::OnDevice(range)])?.pop().unwrap_or_default());
             let mut next = Vec::new();
             for pending in level {
-                next.extend(apart.take(&pending, rebase, &mut found)?);
+                let narrow = (rebase && array.device().is_cpu()).then_some(&mut one as &mut Read<'_>);
+                next.extend(apart.take(&pending, rebase, &mut found, narrow)?);
             }
             level = next;
         }
@@ -138,15 +107,27 @@ impl Decomposed {
         pending: &Pending<'a>,
         rebase: bool,
         found: &mut VecDeque<Vec<u8>>,
+        narrow: Option<&mut Read<'_>>,
     ) -> Result<Vec<Pending<'a>>> {
-        let Pending { array, data_type, length, .. } = *pending;
+        let Pending { data_type, length, .. } = *pending;
         let (offset, null_count) = (pending.start().0, pending.null_count());
         let mut node = Node { length, offset, null_count, ..Node::default() };
-        let span = self.take_buffers(&mut node, pending, rebase, found)?;
-        if let DataType::Utf8View | DataType::BinaryView = data_type {
-            self.take_views(&mut node, array, length, found)?;
+        let mut span = self.take_buffers(&mut node, pending, rebase, found)?;
+        let mut runs = None;
+        match (data_type, narrow) {
+            (DataType::Utf8View | DataType::BinaryView, narrow) => {
+                self.take_views(&mut node, pending, found, narrow)?
+            }
+            (DataType::ListView(_) | DataType::LargeListView(_), narrow) => {
+                span = self.take_items(&node, pending, narrow)?;
+            }
+            (DataType::RunEndEncoded(_, _), Some(narrow)) => runs = self.take_runs(&mut node, pending, narrow)?,
+            _ => {}
         }
-        let below = self.take_children(&mut node, pending, &span)?;
+        let below = match runs {
+            Some(values) => vec![values],
+            None => self.take_children(&mut node, pending, &span)?,
+        };
         if let Some(place) = self.nodes.get_mut(pending.node) {
             *place = node;
         }
@@ -215,7 +196,8 @@ impl Decomposed {
                     skip.saturating_mul(size)..skip.saturating_add(slots).saturating_mul(size)
                 }
                 DataType::List(_) | DataType::LargeList(_) | DataType::Map(_, _) => span.clone(),
-                // Rows of views, of dense unions and of runs can refer to any element.
+                DataType::ListView(_) | DataType::LargeListView(_) => span.clone(),
+                // Rows of dense unions and of runs can refer to any element.
                 _ => 0..whole,
             };
             if rows.end > whole {
@@ -244,22 +226,90 @@ impl Decomposed {
     fn take_views(
         &mut self,
         node: &mut Node,
-        array: &ArrowArray,
-        length: usize,
+        pending: &Pending<'_>,
         found: &mut VecDeque<Vec<u8>>,
+        narrow: Option<&mut Read<'_>>,
     ) -> Result<()> {
-        let count = if length == 0 { 0 } else { variadic(array) };
+        let array = pending.array;
+        let count = if pending.length == 0 { 0 } else { variadic(array) };
         let read = if count == 0 { Vec::new() } else { found.pop_front().ok_or_else(not_read)? };
-        let sizes: Box<[i64]> = read.as_chunks().0.iter().map(|size| i64::from_ne_bytes(*size)).collect();
-        for (index, size) in sizes.iter().enumerate() {
-            let start = exposed(array, index + 2);
-            let size = usize::try_from(*size).map_err(|_| Error::invalid("a view buffer has a negative size"))?;
-            let part = self.part(bytes(start, 0, size, 1)?);
+        let size = |size: &[u8; 8]| usize::try_from(i64::from_ne_bytes(*size));
+        let size = |bytes| size(bytes).map_err(|_| Error::invalid("a view buffer has a negative size"));
+        let sizes = fallible::collected(read.as_chunks().0.iter().map(size))?;
+        let mut spans = fallible::collected(sizes.iter().map(|size| Ok(0..*size)))?;
+        if let Some(narrow) = narrow.filter(|_| count > 0)
+            && let Some((views, shown)) = narrowed::views(pending.slots(1, 16)?, pending.start().0, &sizes, narrow)?
+        {
+            self.replace(node, 1, views);
+            spans = shown;
+        }
+        for (index, span) in spans.iter().enumerate() {
+            let part = self.part(bytes(exposed(array, index + 2), span.start, span.len(), 1)?);
             node.buffers.push(part);
         }
         node.buffers.push(ArrayPart::Sizes(self.sizes.len()));
-        self.sizes.push(sizes);
+        self.sizes.push(spans.iter().map(|span| i64::try_from(span.len()).unwrap_or(i64::MAX)).collect());
         Ok(())
+    }
+
+    /// Returns the items of list views that are copied; their offsets count from the first of these.
+    fn take_items(
+        &mut self,
+        node: &Node,
+        pending: &Pending<'_>,
+        narrow: Option<&mut Read<'_>>,
+    ) -> Result<Range<usize>> {
+        let items = usize::try_from(child(pending.array, 0)?.length).unwrap_or(0);
+        let width = if matches!(pending.data_type, DataType::ListView(_)) { 4 } else { 8 };
+        if pending.length == 0 {
+            return Ok(0..0);
+        }
+        let Some(narrow) = narrow else { return Ok(0..items) };
+        let places = [pending.slots(1, width)?, pending.slots(2, width)?];
+        let Some((offsets, shown)) = narrowed::lists(places, width, pending.start().0, items, narrow)? else {
+            return Ok(0..items);
+        };
+        self.replace(node, 1, offsets);
+        Ok(shown)
+    }
+
+    /// Takes the ends of the runs that rows show, and returns the values; `None` if these are all.
+    fn take_runs<'a>(
+        &mut self,
+        node: &mut Node,
+        pending: &Pending<'a>,
+        narrow: &mut Read<'_>,
+    ) -> Result<Option<Pending<'a>>> {
+        let DataType::RunEndEncoded(ends_field, values_field) = pending.data_type else { return Ok(None) };
+        let (ends, values) = (child(pending.array, 0)?, child(pending.array, 1)?);
+        let (width, count) =
+            (ends_field.data_type().primitive_width().unwrap_or(0), usize::try_from(ends.length).unwrap_or(0));
+        let (start, whole) = (exposed(ends, 1), usize::try_from(values.length).unwrap_or(0));
+        if start == 0 {
+            return Ok(None);
+        }
+        let rows = pending.offset..pending.offset.saturating_add(pending.length);
+        let found = narrowed::runs(&range(start, slot(ends)?, count, width)?, width, rows, narrow)?;
+        let Some((made, runs)) = found.filter(|(_, runs)| runs.end <= whole) else { return Ok(None) };
+        let (ends_node, values_node) = (self.node(), self.node());
+        let part = self.part(Some(Piece::Made(made)));
+        if let Some(place) = self.nodes.get_mut(ends_node) {
+            let buffers = [ArrayPart::Missing, part].into_iter().collect();
+            *place = Node { length: runs.len(), null_count: Some(0), buffers, ..Node::default() };
+        }
+        (node.offset, node.children) = (0, ends_node..values_node + 1);
+        let offset = slot(values)?.saturating_add(runs.start);
+        let (array, data_type) = (values, values_field.data_type());
+        Ok(Some(Pending { array, data_type, offset, length: runs.len(), node: values_node }))
+    }
+
+    /// Puts bytes in the place of what a buffer would be copied from.
+    fn replace(&mut self, node: &Node, buffer: usize, bytes: Vec<u8>) {
+        if let Some(ArrayPart::Piece(index)) = node.buffers.get(buffer)
+            && let Some(piece) = self.pieces.get_mut(*index)
+        {
+            *piece = Piece::Made(bytes);
+        }
     }
 
     fn node(&mut self) -> usize {
@@ -332,6 +382,12 @@ impl Pending<'_> {
         (keep, self.offset - keep)
     }
 
+    /// Returns the addresses of the slots that are copied of a buffer, of `width` bytes each.
+    fn slots(&self, buffer: usize, width: usize) -> Result<Range<usize>> {
+        let (keep, skip) = self.start();
+        range(exposed(self.array, buffer), skip, keep.saturating_add(self.length), width)
+    }
+
     fn null_count(&self) -> Option<usize> {
         let first_buffer = buffer(self.array, 0).unwrap_or(std::ptr::null());
         match self.data_type {
@@ -366,36 +422,9 @@ impl Pending<'_> {
     }
 }
 
-/// Returns the address of a buffer, 0 if there is none. Its provenance is exposed, because the bytes are read by address.
-fn exposed(array: &ArrowArray, index: usize) -> usize {
-    buffer(array, index).map_or(0, <*const u8>::expose_provenance)
-}
-
 /// Returns the number of buffers that views refer to: all but the bitmap, the views and the sizes.
 fn variadic(array: &ArrowArray) -> usize {
     usize::try_from(array.n_buffers).unwrap_or(0).saturating_sub(3)
-}
-
-/// Returns the addresses of `count` slots of `width` bytes, from slot `first` on.
-fn range(start: usize, first: usize, count: usize, width: usize) -> Result<Range<usize>> {
-    let beyond = || Error::invalid("a buffer reaches beyond the address space");
-    let (before, bytes) = (first.checked_mul(width).ok_or_else(beyond)?, count.checked_mul(width).ok_or_else(beyond)?);
-    let start = start.checked_add(before).ok_or_else(beyond)?;
-    if !is_addressable(start, bytes) {
-        return Err(beyond());
-    }
-    Ok(start..start + bytes)
-}
-
-/// Like [`range`], as a piece to be copied; `None` if it is empty.
-fn bytes(start: usize, first: usize, count: usize, width: usize) -> Result<Option<Piece>> {
-    if count == 0 || width == 0 {
-        return Ok(None);
-    }
-    if start == 0 {
-        return Err(Error::invalid("a buffer is NULL that rows need"));
-    }
-    Ok(Some(Piece::OfArray(range(start, first, count, width)?)))
 }
 
 /// Returns the next of the offsets that were read.
@@ -415,48 +444,6 @@ fn ends(first: i64, last: i64, data_type: &DataType) -> Result<Range<usize>> {
 #[cold]
 fn not_read() -> Error {
     Error::internal("bytes of an array that were not read")
-}
-
-impl DeviceArray {
-    /// Returns the array with the nulls of enclosing structs joined into its own, for a transfer.
-    ///
-    /// # Errors
-    /// As [`super::export_device_array`], with the remedy of a transfer.
-    pub(crate) fn alone(&self) -> Result<Self> {
-        if self.view().inherited.is_empty() {
-            return Ok(self.clone());
-        }
-        let exported = super::export::export_joined(self, false, |_| Ok(None));
-        let mut exported = exported.map_err(|error| match error.kind() {
-            ErrorKind::Device | ErrorKind::Unsupported => {
-                error.remedy_is("move the struct as a whole, then take its column")
-            }
-            _ => error,
-        })?;
-        // SAFETY: an export of our own, moved and released once.
-        unsafe { Self::import_device(&raw mut exported, self.field().clone()) }
-    }
-
-    /// Returns the same memory as the CPU's, for the host to read now.
-    ///
-    /// # Errors
-    /// As [`super::export_device_array`].
-    pub(crate) fn as_host_memory(&self) -> Result<Self> {
-        // The joined bitmap belongs to `alone`, not to this array.
-        let alone = self.alone()?;
-        let array = ArrayNode::of(&alone)?.export(&alone.owner())?;
-        super::import::host_array(array, self.field().clone())
-    }
-
-    /// Returns the same memory under another device that reaches it, with this readiness.
-    ///
-    /// # Errors
-    /// As [`super::export_device_array`].
-    pub(crate) fn relabelled(&self, readiness: crate::stream_order::Readiness) -> Result<Self> {
-        let alone = self.alone()?;
-        let array = ArrayNode::of(&alone)?.export(&alone.owner())?;
-        super::import::array_ready_at(array, self.field().clone(), Some(readiness))
-    }
 }
 
 /// Reads host memory in place.

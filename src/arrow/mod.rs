@@ -6,6 +6,7 @@
 
 mod binary_metadata;
 mod bitmaps;
+mod by_itself;
 mod check;
 mod chunks;
 mod codes;
@@ -24,10 +25,12 @@ mod import;
 mod imported;
 mod lists;
 mod mask;
+mod narrowed;
 mod node;
 mod null_slots;
 mod offsets;
 mod paths;
+mod piece;
 mod project;
 mod record_batch;
 mod same_memory;
@@ -47,7 +50,7 @@ pub(crate) use check::child_types;
 pub(crate) use check::{counts_in, has_type, same_layout};
 pub use chunks::Chunks;
 pub(crate) use chunks::empty_on;
-pub(crate) use decompose::{Decomposed, Piece, Wanted, read_host, rebase};
+pub(crate) use decompose::{Decomposed, Wanted, read_host};
 pub(crate) use dense_lists::{ListPlaces, list_size, wrong_length};
 pub(crate) use device_lists::ListInts;
 pub(crate) use export::shared_buffer;
@@ -70,6 +73,7 @@ pub(crate) use imported::release_directly;
 pub(crate) use lists::{Hidden, Ints, ListChunk, ViewChunk};
 pub(crate) use mask::{Mask, count_bits};
 pub(crate) use node::ArrayNode;
+pub(crate) use piece::{Piece, rebase};
 #[cfg(feature = "pyo3-arrow")]
 pub(crate) use record_batch::{field_of, schema_of};
 pub(crate) use same_schema::{Counterparts, counterparts, difference, list_item};

@@ -3,6 +3,7 @@
 mod alignment;
 mod decompose;
 mod devices;
+mod narrowed;
 
 use std::ptr::{null, null_mut};
 use std::sync::Arc;

@@ -206,7 +206,7 @@ fn copy_array(array: &DeviceArray, transfer: &Transfer<'_>) -> Result<(DeviceArr
                     rebased.push((at, range.len(), *wide, *first));
                     arena.push(range.start, at, range.len());
                 }
-                Piece::Made(bytes) => scratch.push((at, bytes.clone())),
+                Piece::Made(bytes) => scratch.push((at, fallible::copied(bytes)?)),
             }
         }
         // SAFETY: the pieces are of an array that import has checked, and whose owner releases it behind the work that its
