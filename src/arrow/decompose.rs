@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::check::{Buffer, buffers_of, children_of, has_validity};
 use super::foreign::{buffer, child, foreign, slot};
 use super::import::DeviceArray;
-use super::narrowed::{self, Read};
+use super::narrowed::{self, ReadAddresses};
 use super::node::{ArrayNode, BufferStarts};
 use super::piece::{Piece, bytes, exposed, range};
 use crate::alloc::Owner;
@@ -90,7 +90,7 @@ impl Decomposed {
             let mut one = |range| Ok(read(&[Wanted::OnDevice(range)])?.pop().unwrap_or_default());
             let mut next = Vec::new();
             for pending in level {
-                let narrow = (rebase && array.device().is_cpu()).then_some(&mut one as &mut Read<'_>);
+                let narrow = (rebase && array.device().is_cpu()).then_some(&mut one as &mut ReadAddresses<'_>);
                 next.extend(apart.take(&pending, rebase, &mut found, narrow)?);
             }
             level = next;
@@ -107,7 +107,7 @@ impl Decomposed {
         pending: &Pending<'a>,
         rebase: bool,
         found: &mut VecDeque<Vec<u8>>,
-        narrow: Option<&mut Read<'_>>,
+        narrow: Option<&mut ReadAddresses<'_>>,
     ) -> Result<Vec<Pending<'a>>> {
         let Pending { data_type, length, .. } = *pending;
         let (offset, null_count) = (pending.start().0, pending.null_count());
@@ -228,7 +228,7 @@ impl Decomposed {
         node: &mut Node,
         pending: &Pending<'_>,
         found: &mut VecDeque<Vec<u8>>,
-        narrow: Option<&mut Read<'_>>,
+        narrow: Option<&mut ReadAddresses<'_>>,
     ) -> Result<()> {
         let array = pending.array;
         let count = if pending.length == 0 { 0 } else { variadic(array) };
@@ -257,7 +257,7 @@ impl Decomposed {
         &mut self,
         node: &Node,
         pending: &Pending<'_>,
-        narrow: Option<&mut Read<'_>>,
+        narrow: Option<&mut ReadAddresses<'_>>,
     ) -> Result<Range<usize>> {
         let items = usize::try_from(child(pending.array, 0)?.length).unwrap_or(0);
         let width = if matches!(pending.data_type, DataType::ListView(_)) { 4 } else { 8 };
@@ -278,7 +278,7 @@ impl Decomposed {
         &mut self,
         node: &mut Node,
         pending: &Pending<'a>,
-        narrow: &mut Read<'_>,
+        narrow: &mut ReadAddresses<'_>,
     ) -> Result<Option<Pending<'a>>> {
         let DataType::RunEndEncoded(ends_field, values_field) = pending.data_type else { return Ok(None) };
         let (ends, values) = (child(pending.array, 0)?, child(pending.array, 1)?);

@@ -6,7 +6,7 @@ use crate::alloc::fallible;
 use crate::error::Result;
 
 /// Reads the bytes at these addresses.
-pub(super) type Read<'a> = dyn FnMut(Range<usize>) -> Result<Vec<u8>> + 'a;
+pub(super) type ReadAddresses<'a> = dyn FnMut(Range<usize>) -> Result<Vec<u8>> + 'a;
 
 /// Bytes that refer to what is shown, and where that is; `None` where all is shown.
 pub(super) type Narrowed<T> = Option<(Vec<u8>, T)>;
@@ -26,7 +26,7 @@ pub(super) fn runs(
     ends: &Range<usize>,
     width: usize,
     rows: Range<usize>,
-    read: &mut Read<'_>,
+    read: &mut ReadAddresses<'_>,
 ) -> Result<Narrowed<Range<usize>>> {
     let rows = if rows.is_empty() { 0..1 } else { rows };
     let count = ends.len().checked_div(width).unwrap_or(0);
@@ -64,7 +64,7 @@ pub(super) fn lists(
     width: usize,
     keep: usize,
     items: usize,
-    read: &mut Read<'_>,
+    read: &mut ReadAddresses<'_>,
 ) -> Result<Narrowed<Range<usize>>> {
     let (mut made, sizes) = (read(offsets)?, read(sizes)?);
     let mut span = items..0;
@@ -97,7 +97,7 @@ pub(super) fn views(
     views: Range<usize>,
     keep: usize,
     sizes: &[usize],
-    read: &mut Read<'_>,
+    read: &mut ReadAddresses<'_>,
 ) -> Result<Narrowed<Vec<Range<usize>>>> {
     let mut made = read(views)?;
     let mut spans = fallible::filled(sizes.len(), (usize::MAX, 0_usize))?;
