@@ -170,7 +170,7 @@ impl Shards {
         let parts = order.iter().map(|shard| (*shard, self.rows.get(*shard).copied().flatten()));
         if lanes == 1 {
             let part = |(shard, told)| ShardPart { shard, skip: 0, rows: told, told };
-            return Ok(vec![ShardLane { parts: parts.map(part).collect() }]);
+            return Ok(vec![ShardLane { parts: parts.map(part).collect(), known: 0 }]);
         }
         let Some(all) = self.rows()? else {
             let unknown = self.rows.iter().position(Option::is_none).unwrap_or_default();
@@ -219,6 +219,8 @@ fn border(rows: usize, lanes: usize, lane: usize) -> usize {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ShardLane {
     pub(super) parts: VecDeque<ShardPart>,
+    /// The rows of so many parts at the start are known.
+    known: usize,
 }
 
 impl ShardLane {
@@ -244,10 +246,14 @@ impl ShardLane {
         self.parts.iter().rev().skip(1).all(|part| part.rows.is_some())
     }
 
-    /// Notes how many rows a shard has that did not tell it.
+    /// Notes how many rows a shard has that did not tell it: the first such one, as shards are read in order.
     pub(super) fn found(&mut self, shard: usize, rows: usize) {
-        let is_unknown = |part: &&mut ShardPart| part.shard == shard && part.rows.is_none();
-        self.parts.iter_mut().filter(is_unknown).for_each(|part| part.rows = Some(rows));
+        while self.parts.get(self.known).is_some_and(|part| part.rows.is_some()) {
+            self.known += 1;
+        }
+        if let Some(part) = self.parts.get_mut(self.known).filter(|part| part.shard == shard) {
+            part.rows = Some(rows);
+        }
     }
 }
 
@@ -280,6 +286,20 @@ mod tests {
 
     use super::super::sharding::Sharding;
     use super::*;
+
+    #[test]
+    fn ends_of_shards_that_tell_no_rows_are_noted_in_order() {
+        let rows = [Some(2), None, None, Some(1), None];
+        let shards = Shards::new(rows.to_vec(), |_| panic!("opened"));
+        let options = LoadOptions::new(Sharding::new(1, false, 0, 1).unwrap());
+        let mut lane = shards.lanes(&options, &Place::after(1, vec![0], 0).unwrap()).unwrap().remove(0);
+        for (shard, rows, is_cut_known) in [(0, 7, false), (1, 3, false), (2, 0, true), (3, 7, true), (4, 5, true)] {
+            lane.found(shard, rows);
+            assert_eq!(lane.is_cut_known(), is_cut_known, "{shard}");
+        }
+        assert_eq!(lane.parts.iter().map(|part| part.rows).collect::<Vec<_>>(), [2, 3, 0, 1, 5].map(Some));
+        assert_eq!(lane.rows(), Some(11));
+    }
 
     proptest! {
         #[test]
