@@ -10,6 +10,7 @@ import driver
 import numpy as np
 import producers
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from device_arrow import CPU, CUDA, CUDA_HOST, CUDA_MANAGED, DeviceArray, DeviceStream, Memory
 
@@ -150,6 +151,26 @@ def test_transfers(kind: int, target: str, form: str) -> None:
     if is_before and kind == CUDA:
         assert report.transfer.how == "copy"
         assert report.transfer.bytes == log.entries[0].bytes
+
+
+SLICED: dict[str, Any] = {
+    "runs": pc.run_end_encode(pa.array(np.arange(10_000) // 2)),
+    "list views": pa.array([[number, None] for number in range(10_000)], pa.list_view(pa.int32())),
+    "views": pa.array([f"number {number:10}" for number in range(10_000)], pa.string_view()),
+    "in structs": pa.array([{"s": [f"number {number:10}"]} for number in range(10_000)]),
+}
+
+
+@pytest.mark.parametrize("form", SLICED)
+def test_slices_that_go_to_a_device_have_what_they_show(form: str) -> None:
+    rows = pa.record_batch({"x": SLICED[form]}).slice(4_001, 5)
+    keywords = {"columns": {"rows": ad.arrow("x")}, "device": "cuda"}
+    report = ad.explain(rows, **keywords)
+    with ad.track_copies() as log:
+        sent = ad.to_tensors(rows, **keywords)["rows"]
+    assert report.bytes == log.bytes
+    assert 0 < log.bytes < 1_000
+    assert pa.record_batch(sent.to_device("cpu")).to_pylist() == rows.to_pylist()
 
 
 def test_where_offsets_tell_the_bytes() -> None:
