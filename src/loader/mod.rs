@@ -351,14 +351,16 @@ impl Batches {
         }
     }
 
-    /// Returns whether the next batch must still be made.
+    /// Returns the next batch if a thread has made it. Waits for no thread: one may need what the caller has, such as the interpreter's
+    /// lock.
+    ///
+    /// # Errors
+    /// In a process that was forked from the source's process.
     #[cfg(feature = "python")]
-    #[must_use]
-    pub(crate) fn has_to_wait(&self) -> bool {
-        match &self.mode {
-            Mode::Prefetch(ahead) => ahead.has_to_wait(),
-            Mode::Inline(_) => true,
-        }
+    pub(crate) fn next_if_ready(&self) -> Result<Option<Batch>> {
+        self.require_process()?;
+        let Mode::Prefetch(ahead) = &self.mode else { return Ok(None) };
+        Ok(ahead.take_ready().inspect(|batch| self.hand_over(batch)))
     }
 
     /// Ends the iteration, and waits at most `patience` for the source's current array. Returns whether the thread has

@@ -277,7 +277,7 @@ impl<T> Prefetch<T> {
         let wait = self.shared.takers.wait(is_over);
         let mut state = self.shared.lock();
         if let Some(item) = state.ready.pop_front() {
-            return Ok(self.hand_over(state, item));
+            return Ok(Taken::Item(self.hand_over(state, item)));
         }
         if !state.ended && !patience.is_zero() {
             self.require_another_thread()?;
@@ -292,7 +292,7 @@ impl<T> Prefetch<T> {
             state.takers_wait -= 1;
             wait.end();
             if let Some(item) = state.ready.pop_front() {
-                return Ok(self.hand_over(state, item));
+                return Ok(Taken::Item(self.hand_over(state, item)));
             }
         }
         if !state.ended {
@@ -322,20 +322,22 @@ impl<T> Prefetch<T> {
     }
 
     /// Releases the lock, wakes the thread if it waits for room, and returns the item.
-    fn hand_over(&self, mut state: MutexGuard<'_, QueueState<T>>, item: T) -> Taken<T> {
+    fn hand_over(&self, mut state: MutexGuard<'_, QueueState<T>>, item: T) -> T {
         let wake = std::mem::take(&mut state.thread_waits);
         self.shared.tell_count(&state);
         drop(state);
         if wake {
             self.shared.room.notify_one();
         }
-        Taken::Item(item)
+        item
     }
 
-    /// Returns whether no item is ready.
+    /// Returns the next item if it is ready; `None` also at the end.
     #[cfg(feature = "python")]
-    pub(super) fn has_to_wait(&self) -> bool {
-        self.shared.lock().ready.is_empty()
+    pub(super) fn take_ready(&self) -> Option<T> {
+        let mut state = self.shared.lock();
+        let item = state.ready.pop_front()?;
+        Some(self.hand_over(state, item))
     }
 
     /// Asks the thread to stop, drops the ready items and a failure that nobody was told of, and waits at most

@@ -156,16 +156,19 @@ impl Readers {
         Ok(taken)
     }
 
-    /// Returns whether the next batch is not ready.
+    /// Returns the next batch if it is ready; `None` also at the end. Waits for no thread.
     #[cfg(feature = "python")]
-    pub(super) fn has_to_wait(&self) -> bool {
-        // Whoever else has the lock waits for its batch.
-        let round = match self.round.try_lock() {
-            Err(TryLockError::WouldBlock) => return true,
-            Err(TryLockError::Poisoned(round)) => *round.into_inner(),
-            Ok(round) => *round,
+    pub(super) fn take_ready(&self) -> Option<Batch> {
+        let _turn = self.turn.take(Duration::ZERO)?;
+        let mut next = match self.round.try_lock() {
+            Err(TryLockError::WouldBlock) => return None,
+            Err(TryLockError::Poisoned(next)) => next.into_inner(),
+            Ok(next) => next,
         };
-        round.and_then(|round| self.thread(round).ok()).is_some_and(Prefetch::has_to_wait)
+        let round = (*next)?;
+        let batch = self.thread(round).ok()?.take_ready()?;
+        *next = round.checked_add(1);
+        Some(batch)
     }
 
     /// Asks the threads to stop, and waits at most `patience`. Returns whether all have ended.

@@ -69,10 +69,7 @@ impl LoaderIterator {
         if let Some(batch) = self.replace_kept(None) {
             return Ok(Some(batch));
         }
-        let mut next = match self.batches.has_to_wait() {
-            true => Next::NotYet,
-            false => self.batches.next_within(Duration::ZERO)?,
-        };
+        let mut next = self.batches.next_if_ready()?.map_or(Next::NotYet, Next::Batch);
         loop {
             match next {
                 // If a handler raised after the return, the caller would not get the batch, and the state would count it.
