@@ -14,13 +14,15 @@ pub(super) fn beyond(length: usize) -> Error {
 /// Returns the error of the lowest row with a code beyond its dictionary, at any level but inside of dictionaries; `None` if no row has
 /// one.
 pub(super) fn of_lowest_row(data: &ArrayData) -> Option<Error> {
-    first_beyond(data).map(|found| beyond(found.values).at_row(found.slot))
+    let Beyond { slot, code, values } = first_beyond(data)?;
+    Some(Error::invalid(format!("the code {code} is beyond the dictionary's {values} values")).at_row(slot))
 }
 
 /// A code beyond a dictionary.
 struct Beyond {
     /// The slot of the array that has the code.
     slot: usize,
+    code: i128,
     /// How many values the dictionary has.
     values: usize,
 }
@@ -28,7 +30,7 @@ struct Beyond {
 fn first_beyond(data: &ArrayData) -> Option<Beyond> {
     if let DataType::Dictionary(codes, _) = data.data_type() {
         let values = data.child_data().first()?.len();
-        let slot = match codes.as_ref() {
+        let found = match codes.as_ref() {
             DataType::Int8 => first_code::<i8>(data, values),
             DataType::Int16 => first_code::<i16>(data, values),
             DataType::Int32 => first_code::<i32>(data, values),
@@ -39,7 +41,7 @@ fn first_beyond(data: &ArrayData) -> Option<Beyond> {
             DataType::UInt64 => first_code::<u64>(data, values),
             _ => None,
         };
-        return slot.map(|slot| Beyond { slot, values });
+        return found.map(|(slot, code)| Beyond { slot, code, values });
     }
     let children = data.child_data().iter().filter_map(|child| {
         let found = first_beyond(child)?;
@@ -49,14 +51,14 @@ fn first_beyond(data: &ArrayData) -> Option<Beyond> {
     children.min_by_key(|found| found.slot)
 }
 
-/// Returns the first slot whose code, which is not null, is negative or `values` or more.
-fn first_code<T: ArrowNativeType>(data: &ArrayData, values: usize) -> Option<usize> {
+/// Returns the first slot whose code, which is not null, is negative or `values` or more, and the code.
+fn first_code<T: ArrowNativeType + Into<i128>>(data: &ArrayData, values: usize) -> Option<(usize, i128)> {
     let codes = data.buffers().first()?.typed_data::<T>().get(data.offset()..)?;
     let mut codes = codes.iter().take(data.len()).enumerate();
     let is_null = |slot| data.nulls().is_some_and(|nulls| nulls.is_null(slot));
     codes
         .find(|(slot, code)| code.to_usize().is_none_or(|code| code >= values) && !is_null(*slot))
-        .map(|(slot, _)| slot)
+        .map(|(slot, code)| (slot, (*code).into()))
 }
 
 /// Returns the first slot of an array, which shares its offset with no child, that shows this slot of a child; `None` if none does or the
@@ -121,7 +123,7 @@ mod tests {
         assert_eq!(row(&coded(&[9, 0, 9, 1, -1])), Some(4));
         assert_eq!(row(&coded(&[9, 5, 9, 1, -1]).slice(2, 3)), Some(2));
         let error = of_lowest_row(&coded(&[0, 2])).unwrap();
-        assert_eq!(error.reason(), "a code is beyond the dictionary's 2 values");
+        assert_eq!(error.reason(), "the code 2 is beyond the dictionary's 2 values");
     }
 
     #[test]

@@ -168,7 +168,7 @@ def test_decoded_codes_beyond_a_dictionary_name_column_and_row(values: pa.Array)
             call()
         error = caught.value
         assert (error.column, error.row) == ("x", 4)
-        assert error.reason == "a code is beyond the dictionary's 2 values"
+        assert error.reason.endswith("is beyond the dictionary's 2 values")
 
 
 @pytest.mark.parametrize("null_count", [1, -1, 0])
