@@ -13,6 +13,11 @@ use arrow_schema::Field;
 
 use crate::arrow::{Decomposed, DeviceArray, Piece, host_array, read_host, rebase};
 
+/// Rows of the arrays that are sliced.
+const ROWS: usize = if cfg!(miri) { 40 } else { 1000 };
+/// The numbers of these rows.
+const NUMBERS: std::ops::Range<i32> = if cfg!(miri) { 0..40 } else { 0..1000 };
+
 /// Returns a copy of an array in host memory, and its bytes.
 fn copied(array: &dyn Array) -> (ArrayRef, usize) {
     let field = Arc::new(Field::new("x", array.data_type().clone(), true));
@@ -40,7 +45,8 @@ fn copied(array: &dyn Array) -> (ArrayRef, usize) {
 
 /// Checks the copies of some slices: `most` bytes are those of one of 3 rows.
 fn check(array: &dyn Array, most: usize) {
-    for (start, length) in [(0, 3), (1, 3), (500, 3), (997, 3), (0, 0), (1000, 0), (0, 1000), (3, 990)] {
+    for (start, length) in [(0, 3), (1, 3), (ROWS / 2, 3), (ROWS - 3, 3), (0, 0), (ROWS, 0), (0, ROWS), (3, ROWS - 10)]
+    {
         let slice = array.slice(start, length);
         let (copy, bytes) = copied(slice.as_ref());
         assert_eq!(copy.as_ref(), slice.as_ref(), "{} {start} {length}", array.data_type());
@@ -49,8 +55,9 @@ fn check(array: &dyn Array, most: usize) {
 }
 
 fn runs<T: RunEndIndexType>() -> RunArray<T> {
-    let ends = (1..=500).map(|run| T::Native::from_usize(2 * run).unwrap());
-    let values = Int64Array::from_iter((0..500).map(|value| (value % 3 != 0).then_some(value)));
+    let ends = (1..=ROWS / 2).map(|run| T::Native::from_usize(2 * run).unwrap());
+    let values = NUMBERS.take(ROWS / 2).map(|value| (value % 3 != 0).then_some(i64::from(value)));
+    let values = Int64Array::from_iter(values);
     RunArray::try_new(&PrimitiveArray::<T>::from_iter_values(ends), &values).unwrap()
 }
 
@@ -65,7 +72,7 @@ fn copies_of_runs_have_those_that_rows_show() {
 fn copies_of_list_views_have_the_items_between_those_that_rows_show() {
     fn views<T: OffsetSizeTrait>() -> ArrayRef {
         let mut lists = GenericListViewBuilder::<T, _>::new(Int64Builder::new());
-        for row in 0..1000 {
+        for row in NUMBERS.map(i64::from) {
             match row % 5 {
                 0 => lists.append_null(),
                 1 => lists.append_value([]),
@@ -78,9 +85,9 @@ fn copies_of_list_views_have_the_items_between_those_that_rows_show() {
     check(&views::<i64>(), 128);
     // Rows of the items in another order, some of which share them.
     let item = Arc::new(Field::new("item", arrow_schema::DataType::Int64, true));
-    let offsets: Vec<i32> = (0..1000).map(|row| (999 - row) / 2).collect();
-    let items = Arc::new(Int64Array::from_iter_values(0..1000));
-    check(&ListViewArray::new(item, offsets.into(), vec![2; 1000].into(), items, None), 128);
+    let offsets: Vec<i32> = NUMBERS.rev().map(|row| row / 2).collect();
+    let items = Arc::new(Int64Array::from_iter_values(NUMBERS.map(i64::from)));
+    check(&ListViewArray::new(item, offsets.into(), vec![2; ROWS].into(), items, None), 128);
 }
 
 #[test]
@@ -90,26 +97,26 @@ fn copies_of_strings_have_the_bytes_between_those_that_views_show() {
         1 => Some(format!("{row}")),
         _ => Some(format!("the text of the row {row}")),
     };
-    let texts = StringViewArray::from_iter((0..1000).map(text));
+    let texts = StringViewArray::from_iter((0..ROWS).map(text));
     check(&texts, 256);
     check(&texts.to_binary_view(), 256);
     // Of many buffers, most have none.
     let mut buffers = arrow_array::builder::StringViewBuilder::new().with_fixed_block_size(64);
-    (0..1000).for_each(|row| buffers.append_option(text(row)));
+    (0..ROWS).for_each(|row| buffers.append_option(text(row)));
     check(&buffers.finish(), 256);
-    let short = BinaryViewArray::from_iter_values((0..250_u8).cycle().take(1000).map(|row| [row; 3]));
+    let short = BinaryViewArray::from_iter_values((0..250_u8).cycle().take(ROWS).map(|row| [row; 3]));
     check(&short, 64);
 }
 
 #[test]
 fn copies_of_slices_of_lists_and_structs_are_narrow_too() {
     let texts: ArrayRef =
-        Arc::new(StringViewArray::from_iter_values((0..2000).map(|row| format!("text of a row: {row}"))));
+        Arc::new(StringViewArray::from_iter_values((0..2 * ROWS).map(|row| format!("text of a row: {row}"))));
     let item = Arc::new(Field::new("item", texts.data_type().clone(), true));
-    let lists = ListArray::new(item, OffsetBuffer::from_lengths([2; 1000]), texts.clone(), None);
+    let lists = ListArray::new(item, OffsetBuffer::from_lengths([2; ROWS]), texts.clone(), None);
     check(&lists, 512);
     let runs: ArrayRef = Arc::new(runs::<Int32Type>());
-    let fields = [("r", &runs), ("t", &texts.slice(7, 1000))]
+    let fields = [("r", &runs), ("t", &texts.slice(7, ROWS))]
         .map(|(name, array)| (Arc::new(Field::new(name, array.data_type().clone(), true)), array.clone()));
     check(&StructArray::from(fields.to_vec()), 512);
 }
