@@ -198,8 +198,9 @@ fn add(exception: &Bound<'_, PyBaseException>, note: &str, told: impl FnOnce(&st
     if let Ok((text,)) = exception.getattr("args")?.extract::<(String,)>() {
         return told(&text).map_or(Ok(()), |told| exception.setattr("args", (told,)));
     }
-    let notes = exception.getattr_opt("__notes__")?;
-    if notes.is_some_and(|notes| notes.contains(note).unwrap_or(false)) {
+    if let Some(notes) = exception.getattr_opt("__notes__")?
+        && notes.contains(note)?
+    {
         return Ok(());
     }
     exception.call_method1("add_note", (note,)).map(drop)
