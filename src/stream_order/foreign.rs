@@ -83,7 +83,8 @@ impl ForeignEvent {
         if self.is_known_outside() {
             return Ok(waited.map(|()| stream)?);
         }
-        let is_drawn_in = current.is_capturing(stream.stream());
+        // Asked again, as a stream of which nobody knows is lost.
+        let is_drawn_in = current.is_capturing(stream.stream()).or_else(|_| current.is_capturing(stream.stream()));
         let stream = match is_drawn_in {
             Ok(false) => Some(stream),
             // Another wait or a query of it could break the capture.
