@@ -399,3 +399,17 @@ class TestEventsOfTheCapture:
             with pytest.raises(BufferError, match=r"so that only the graph writes the data; .* before the capture"):
                 USES[use](given, other)
         assert host(ad.to_tensor(other)) == [0, 1, 2]
+
+    @pytest.mark.parametrize("use", USES)
+    def test_the_stream_that_became_a_part_of_the_graph_is_not_used_again(self, pool: fakes.Pool, use: str) -> None:
+        source, other = DeviceArray(pa.array([1.5, 2.5])), ad.from_arrow(DeviceArray(pa.array([0, 1, 2])).give())
+        plain = fakes.Torch(pool, VALUES, stream=driver.LEGACY)
+        captured = driver.Stream()
+        driver.settle()
+        with driver.capture(captured.handle):
+            given = self.recorded(source, captured)
+            with pytest.raises(BufferError, match="captur"):
+                USES[use](given, other)
+            # Each of these takes the next stream of the pool, and asks it first.
+            for _ in range(driver.live("streams")):
+                ad.from_dlpack(plain)
