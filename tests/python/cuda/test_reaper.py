@@ -171,6 +171,33 @@ class TestMemoryComesBack:
             assert pool.freed == 0
         assert soon(lambda: pool.freed == 1)
 
+    def test_after_a_capture_beside_a_release_that_chooses_another_device(self, pool: fakes.Pool) -> None:
+        """No stream beside that device's default stream is captured; a record on the other would break a capture."""
+
+        class Leaves(fakes.Torch):
+            def free(self) -> None:
+                super().free()
+                assert threading.current_thread() is not threading.main_thread()
+                driver.use(1)
+
+        kept, stream, work = [], driver.Stream(flags=0), driver.Stream()
+        lent = ad.from_dlpack(fakes.Torch(pool, VALUES, stream=work.handle))
+        fakes.cupy(lent, driver.LEGACY).release()
+        copied = ad.from_dlpack(Leaves(pool, VALUES, stream=work.handle))
+        driver.synchronize(1)
+        driver.settle()
+        with driver.capture(stream.handle):
+            gate = driver.gate(work.handle)
+            with ad.stream(work):
+                kept.append(ad.from_dlpack(copied, copy=True))
+            del copied, lent
+            gc.collect()
+            driver.open_gate(gate)
+            assert soon(lambda: pool.freed == 1)
+            time.sleep(0.05)
+            assert pool.freed == 1
+        assert soon(lambda: pool.freed == 2)
+
     def test_when_a_wait_fails(self, pool: fakes.Pool) -> None:
         gate = driver.gate(driver.LEGACY)
         driver.fail("cuEventSynchronize", 1, UNKNOWN)
