@@ -233,8 +233,27 @@ impl Call {
         Ok(Recorded::Capture(part.capture, capture.recorded.len() - 1))
     }
 
+    /// Neither the streams nor the events of a broken capture can be used until it ends. The attempt breaks the other one's capture.
+    fn refuse_broken_captures(&mut self, stream: usize, event: &Event) -> Outcome {
+        let of_event = match event.recorded {
+            Recorded::Capture(capture, _) => Some(capture),
+            Recorded::Never | Recorded::In(..) => None,
+        };
+        let of_stream = self.streams[stream].capture.as_ref().map(|part| part.capture);
+        let running: Vec<usize> =
+            of_event.into_iter().chain(of_stream).filter(|capture| self.captures[*capture].active).collect();
+        if running.iter().all(|capture| self.captures[*capture].valid) {
+            return Ok(());
+        }
+        for capture in running {
+            self.captures[capture].valid = false;
+        }
+        Err(Error::STREAM_CAPTURE_INVALIDATED)
+    }
+
     /// A wait in which a capture has a part; the answer is whether it was one.
     pub(crate) fn wait_captured(&mut self, stream: usize, event: &Event) -> Outcome<bool> {
+        self.refuse_broken_captures(stream, event)?;
         let (event_capture, record) = match (&event.recorded, &self.streams[stream].capture) {
             (Recorded::Capture(capture, record), _) => (*capture, *record),
             (_, None) | (Recorded::Never, _) => return Ok(false),

@@ -291,6 +291,23 @@ fn captures_are_broken_by_what_they_cannot_hold() {
             ok!(cuCtxSynchronize());
             enter(context as usize);
         });
+        // Neither the streams nor the events of a broken capture can be used until it ends, and no other stream joins it.
+        broken(relaxed, INVALIDATED, |first| {
+            let (second, inner) = (stream(false), event());
+            ok!(cuEventRecord(inner, first));
+            refused!(CUDA_ERROR_STREAM_CAPTURE_ISOLATION, cuStreamWaitEvent(first, ordinary, 0));
+            for event in [inner, ordinary, event()] {
+                refused!(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamWaitEvent(first, event, 0));
+            }
+            refused!(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuEventRecord(ordinary, first));
+            refused!(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamWaitEvent(second, inner, 0));
+            assert_eq!(status(second), Status::CU_STREAM_CAPTURE_STATUS_NONE);
+            ok!(cuStreamQuery(second));
+            ok!(cuStreamBeginCapture_v2(second, relaxed));
+            refused!(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamWaitEvent(second, inner, 0));
+            let mut graph = null_mut();
+            refused!(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(second, &mut graph));
+        });
         broken(global, UNJOINED, |first| {
             let (second, fork) = (stream(false), event());
             ok!(cuEventRecord(fork, first));
