@@ -103,8 +103,6 @@ impl Status {
     pub(crate) const UNKNOWN: u32 = 999;
     /// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT`.
     pub(crate) const CAPTURE_IMPLICIT: u32 = 906;
-    /// `CUDA_ERROR_CAPTURED_EVENT`.
-    pub(crate) const CAPTURED_EVENT: u32 = 907;
 
     pub(crate) fn is_out_of_memory(self) -> bool {
         self.code == Self::OUT_OF_MEMORY
@@ -131,6 +129,11 @@ impl Status {
     /// Returns whether the stream of the call was destroyed, or its context.
     pub(crate) fn is_of_no_stream(self) -> bool {
         matches!(self.code, 400 | 709)
+    }
+
+    /// Returns whether the event of the call is of a capture that has ended, or was broken.
+    pub(crate) fn is_of_capture(self) -> bool {
+        matches!(self.code, 901 | 907)
     }
 
     /// Returns whether the context is lost: every later call fails too.

@@ -31,7 +31,7 @@ pub use allocator::{Allocated, Allocator, AllocatorError, MemorySource, SourceSc
 #[cfg(feature = "python")]
 pub(crate) use allocator::{set_source, sources_elsewhere};
 pub(crate) use context::{CudaDevice, Current, is_cuda, is_host_visible};
-pub(crate) use driver::{Called, EventHandle, Status, at_exit, driver, is_forked, is_started};
+pub(crate) use driver::{Called, EventHandle, at_exit, driver, is_forked, is_started};
 pub(crate) use event::Event;
 pub(crate) use kernels::{
     CodeMeaning, Column, ColumnType, DeviceBits, KernelDictionary, KernelLevel, KernelRows, KernelRuns, MatrixLayout,

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use super::capture::event_captured;
 use crate::alloc::Owner;
-use crate::cuda::{Current, EventHandle, PooledStream, Status};
+use crate::cuda::{Current, EventHandle, PooledStream};
 use crate::error::Result;
 
 /// Another library's event.
@@ -93,12 +93,12 @@ impl ForeignEvent {
                 None
             }
         };
-        // The driver refuses waits for events of a capture that has ended.
-        let has_ended = waited.is_err_and(|status| status.code == Status::CAPTURED_EVENT);
-        if !has_ended {
+        // The driver refuses waits for events of a capture that has ended, or was broken.
+        let is_refused = waited.is_err_and(|status| status.is_of_capture());
+        if !is_refused {
             waited?;
         }
-        let is_captured = has_ended || is_drawn_in?;
+        let is_captured = is_refused || is_drawn_in?;
         let _ = self.is_captured.set(is_captured);
         stream.filter(|_| !is_captured).ok_or_else(|| event_captured(current))
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 
 import arrow_dlpack as ad
 import driver
@@ -413,3 +413,24 @@ class TestEventsOfTheCapture:
             # Each of these takes the next stream of the pool, and asks it first.
             for _ in range(driver.live("streams")):
                 ad.from_dlpack(plain)
+
+    @pytest.mark.parametrize("use", USES)
+    def test_they_are_refused_in_a_capture_that_is_broken(self, pool: fakes.Pool, use: str) -> None:
+        """The driver refuses waits for them until that capture ends."""
+        source, other = DeviceArray(pa.array([1.5, 2.5])), ad.from_arrow(DeviceArray(pa.array([0, 1, 2])).give())
+        plain = fakes.Torch(pool, VALUES, stream=driver.LEGACY)
+        captured = driver.Stream()
+        driver.settle()
+        until_its_end = ExitStack()
+        until_its_end.enter_context(driver.capture(captured.handle))
+        given = self.recorded(source, captured)
+        with pytest.raises(driver.CudaError, match="code 900"):
+            captured.synchronize()
+        for _ in range(2):
+            with pytest.raises(BufferError, match=r"so that only the graph writes the data; .* before the capture"):
+                USES[use](given, other)
+        for _ in range(driver.live("streams")):
+            ad.from_dlpack(plain)
+        with pytest.raises(driver.CudaError, match="cuStreamEndCapture failed with code 901"):
+            until_its_end.close()
+        assert host(ad.to_tensor(other)) == [0, 1, 2]
