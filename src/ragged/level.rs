@@ -243,19 +243,21 @@ impl<'a> Level<'a> {
         }))
     }
 
-    /// The lowest row that is refused as `error` says, of rows whose elements lie in any order; by halving.
-    fn lowest_row(&self, item: &FieldRef, error: &Error, convert: Convert<'_>) -> Option<usize> {
+    /// The error of the lowest row with an element that is refused, of rows whose elements lie in any order; by halving.
+    fn lowest_error(&self, item: &FieldRef, error: &Error, convert: Convert<'_>) -> Option<Error> {
         let mut end = error.row().and_then(|element| self.row_of(element)).map_or(self.rows(), |row| row + 1);
-        let is_refused = |rows| {
-            let converted = self.items_of_first(item, rows).and_then(convert);
-            converted.is_err_and(|other| other.kind() == error.kind())
-        };
-        let mut start = 0;
+        let refused = |rows| self.items_of_first(item, rows).and_then(convert).err().filter(is_of_element);
+        let (mut start, mut lowest) = (0, None);
         while start < end {
             let middle = start + (end - start) / 2;
-            (start, end) = if is_refused(middle + 1) { (start, middle) } else { (middle + 1, end) };
+            match refused(middle + 1) {
+                Some(error) => (end, lowest) = (middle, Some(error)),
+                None => start = middle + 1,
+            }
         }
-        (start < self.rows()).then_some(start)
+        // All nulls are counted where only nulls are refused, not those of the first rows.
+        let is_same = |lowest: &Error| lowest.kind() == ErrorKind::Null && lowest.remedy() == error.remedy();
+        lowest.map(|lowest| if is_same(&lowest) { error.clone() } else { lowest }.at_row(start))
     }
 
     /// The elements that the first rows show.
@@ -365,13 +367,18 @@ impl RaggedRows for Level<'_> {
 
     fn at_row(&self, item: &FieldRef, error: Error, convert: Convert<'_>) -> Error {
         // Rows of list views stand in any order: the first element is not that of the first row that has one.
-        let is_anywhere = self.has_lengths() && matches!(error.kind(), ErrorKind::Null | ErrorKind::Cast);
-        let lowest = if is_anywhere { self.lowest_row(item, &error, convert) } else { None };
-        match lowest.or_else(|| error.row().and_then(|element| self.row_of(element))) {
+        let is_anywhere = self.has_lengths() && is_of_element(&error);
+        let lowest = if is_anywhere { self.lowest_error(item, &error, convert) } else { None };
+        lowest.unwrap_or_else(|| match error.row().and_then(|element| self.row_of(element)) {
             Some(row) => error.at_row(row),
             None => error,
-        }
+        })
     }
+}
+
+/// Whether an element is refused that another row may have, too.
+fn is_of_element(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Null | ErrorKind::Cast)
 }
 
 /// The plan of offsets or lengths: a view, where they can be the only filled chunk's own. `own`: what is special to them.

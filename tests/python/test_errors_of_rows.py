@@ -85,3 +85,21 @@ def test_the_lowest_row_of_list_views(order: list[int], bad: set[int]):
             with pytest.raises(ad.NullError) as caught:
                 ad.to_ragged(data)
             assert caught.value.row == row
+
+
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_the_error_of_list_views_is_what_is_wrong_in_the_row_that_it_names(is_nested: bool):
+    def refused(numbers: list[int | None], starts: list[int], dtype: str | None = "int8") -> tuple[type, int, str]:
+        items = pa.array([[number] for number in numbers] if is_nested else numbers)
+        with pytest.raises(ad.ConversionError) as caught:
+            ad.to_ragged(lists(pa.ListViewArray, starts, [1] * len(starts), items), dtype=dtype)
+        return type(caught.value), caught.value.row, caught.value.reason
+
+    kind, row, reason = refused([400, 300, 1], [2, 1, 0])
+    assert (kind, row) == (ad.CastError, 1)
+    assert "300" in reason
+    kind, row, reason = refused([None, 300, 1, 1], [2, 1, 3, 0])
+    assert (kind, row) == (ad.CastError, 1)
+    assert "300" in reason
+    assert refused([300, None, 1, 1], [2, 1, 3, 0])[:2] == (ad.NullError, 1)
+    assert refused([None, 1, None], [1, 2, 0], None)[1:] == (1, "2 null elements, the first one here")
