@@ -13,7 +13,7 @@ use crate::ragged::lengths_of_type;
 use crate::ragged::{PlannedPadded, PlannedRagged, check_ragged, has_codes, has_lengths};
 use crate::spec::{
     Conversion, CopyMode, Group, GroupForm, Options, Pad, all_or_errors, remedy_of_fixed_lists, require_row_major,
-    select,
+    require_values, select,
 };
 
 /// A group whose rows differ in length, or are passed through as Arrow.
@@ -48,7 +48,13 @@ impl VariedGroup {
         let selected = select(field, Some(group.columns()))?;
         let positions = selected.iter().map(|(position, _)| *position).collect();
         let (field, options) = match (group.form(), selected.as_slice()) {
-            (GroupForm::Arrow, columns) => (batch_field(field, columns), Options::default()),
+            (GroupForm::Arrow, columns) => {
+                let required = |(_, column): &(usize, &FieldRef)| {
+                    require_values(column).map_err(|error| error.in_column(column.name()))
+                };
+                all_or_errors(columns.iter().map(required)).map(|_: Vec<()>| ())?;
+                (batch_field(field, columns), Options::default())
+            }
             (_, [(_, column)]) => {
                 let mut options = conversion.of_in(name, group, column.name());
                 // It is for the groups that make tensors of columns, and not for the items of these lists.

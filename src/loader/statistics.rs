@@ -16,7 +16,8 @@ use crate::dtype::{DType, Kind};
 use crate::error::{Error, Remedy, Result};
 use crate::kernels::join_bits;
 use crate::spec::{
-    Conversion, DictionaryMode, Element, NullPolicy, Options, PathColumns, Scalar, Spec, all_or_errors, select,
+    Conversion, DictionaryMode, Element, NullPolicy, Options, PathColumns, Scalar, Spec, all_or_errors, require_values,
+    select,
 };
 
 /// Rows that are converted together, so that memory does not grow with the arrays of a source.
@@ -204,6 +205,7 @@ impl Statistics {
                     .remedy_is("name one of its fields by its path, such as \"s.a\"")
                     .in_column(column.name()));
             }
+            require_values(column).map_err(|error| error.in_column(column.name()))?;
             let dtype = if statistic.is_a_count() { count_dtype(column) } else { dtype_of(column).map(Some)? };
             let limit = (*statistic == Statistic::Mode).then_some(limit);
             let seen = Seen { limit, ..Seen::default() };

@@ -12,7 +12,7 @@ use crate::categories::{Categories, Key, ValueKind, leaf_of, values_of};
 use crate::convert::each_value;
 use crate::error::{Error, Remedy, Result};
 use crate::kernels::join_bits;
-use crate::spec::{Conversion, PathColumns, select};
+use crate::spec::{Conversion, PathColumns, require_values, select};
 
 /// Collects the different values of columns, array by array: the categories are all values that are no nulls, in ascending order of
 /// their bytes or numbers. So they depend neither on the order of rows nor on how the source is cut.
@@ -59,6 +59,7 @@ impl DistinctValues {
         let paths = Conversion::default().columns(columns.iter().map(String::as_str)).paths(field)?;
         let field = paths.as_deref().map_or(field, PathColumns::field);
         let column = |(position, column): (usize, &FieldRef)| {
+            require_values(column).map_err(|error| error.in_column(column.name()))?;
             let leaf = leaf_of(column.data_type());
             let kind = ValueKind::of(leaf).ok_or_else(|| {
                 Error::unsupported(format!("values of {leaf} are none of strings, binary values and integers"))

@@ -14,7 +14,7 @@ use super::dunder_order::is_host_first;
 use super::exchange::is_package_tensor;
 use super::pandas::pandas_index;
 use super::schema::schema;
-use super::{Array, ArrayStream, RecordBatch, Tensor};
+use super::{Array, ArrayStream, RecordBatch, Tensor, objects};
 use crate::arrow::{DeviceArray, DeviceArrayStream};
 use crate::device::Device;
 use crate::spec::PandasIndex;
@@ -192,7 +192,7 @@ fn stream_unless(
     // A dunder that raises gives nothing away.
     *is_lost |= capsule.is_some() && !gives_again;
     let import = if is_of_device { device_stream_from_capsule } else { stream_from_capsule };
-    let stream = capsule.map(|capsule| import(&capsule)).transpose()?;
+    let stream = capsule.map(|capsule| objects::stream_of(object, import(&capsule)?)).transpose()?;
     if let Some(stream) = &stream {
         let (index, device) = (pandas_index(object, stream.field())?, Device::new(stream.device_type(), 0));
         refuses(&Unread { field: stream.field(), index, device: Some(device) })?;

@@ -4,7 +4,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
 use super::arrow_dunders::is_on_host;
-use super::arrow_input::{self, ArrowInput};
+use super::arrow_input::{self, ArrowInput, Unread};
 use super::exchange::memory;
 use super::input;
 use super::options::copy_mode;
@@ -13,6 +13,7 @@ use super::stream::wrap;
 use super::{ArrayStream, Tensor, device};
 use crate::arrow::DeviceArray;
 use crate::device::Device;
+use crate::spec::require_values_of_all;
 use crate::transfer::Destination;
 
 /// Imports a tensor, like `from_dlpack` of the array API standard.
@@ -72,7 +73,11 @@ pub(super) fn from_arrow<'py>(
         };
         Ok(Bound::new(py, ArrayStream::new(stream).holding(held))?.into_any())
     };
-    match arrow_input::arrow_unless(obj, &|unread| check_stream(target, unread.device))? {
+    let check = |unread: &Unread<'_>| {
+        require_values_of_all(unread.field)?;
+        check_stream(target, unread.device)
+    };
+    match arrow_input::arrow_unless(obj, &check)? {
         Some(ArrowInput::Array(array)) => {
             let array = py.detach(|| target.delivered(&array))?;
             wrap(py, exported(array))
@@ -82,7 +87,7 @@ pub(super) fn from_arrow<'py>(
             let Some(tensor) = input::import_dlpack(obj, asked, copy)? else {
                 let opened = sources::open(obj, &Projection::All)?.ok_or_else(|| no_protocol(obj))?;
                 let tell = opened.teller();
-                check_stream(target, opened.unread().device).map_err(|error| tell(py, error))?;
+                check(&opened.unread()).map_err(|error| tell(py, error))?;
                 opened.take_over();
                 return streamed(opened.stream, opened.held).map_err(|error| tell(py, error));
             };

@@ -38,6 +38,7 @@ mod masked;
 mod memory;
 mod names;
 mod nulls;
+mod objects;
 mod options;
 mod package;
 mod pandas;

@@ -5,6 +5,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 
 use super::capsule::{call, call_if_present, schema_from_capsule};
+use super::objects::field_of;
 
 /// The type that an argument has, without consuming anything: from `__arrow_c_schema__`, or that of its `schema`
 /// attribute. `None` where it has neither.
@@ -27,7 +28,7 @@ pub fn schema(object: &Bound<'_, PyAny>) -> PyResult<Option<FieldRef>> {
 /// As [`schema`].
 pub(super) fn own_schema(object: &Bound<'_, PyAny>) -> PyResult<Option<FieldRef>> {
     let capsule = call_if_present(object, intern!(object.py(), "__arrow_c_schema__"))?;
-    capsule.map(|capsule| schema_from_capsule(&capsule)).transpose()
+    capsule.map(|capsule| field_of(object, schema_from_capsule(&capsule)?)).transpose()
 }
 
 /// The type of an object's rows, as far as it is known without running a query: by `collect_schema()`, as queries of polars

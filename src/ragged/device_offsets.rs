@@ -70,7 +70,7 @@ impl<'a> DeviceLevel<'a> {
             return Err(needs_copy(device, "shapes compared with offsets")
                 .remedy_is("pass the fields data and shape of its storage apart, or copy the data to the CPU first"));
         }
-        let item = item_field(field).ok_or_else(|| unsupported(field.data_type()))?;
+        let item = item_field(field).ok_or_else(|| unsupported(field))?;
         if let DataType::Utf8View | DataType::BinaryView = field.data_type() {
             return Err(needs_copy(device, &Action::GatherViews.to_string()));
         }

@@ -94,7 +94,7 @@ impl DeviceRows {
 
     /// Some of the items.
     pub(super) fn items(&self, field: &FieldRef, range: &Range<usize>) -> Result<DeviceArray> {
-        let item = item_field(field).ok_or_else(|| unsupported(field.data_type()))?;
+        let item = item_field(field).ok_or_else(|| unsupported(field))?;
         self.array.device_items(item, range)
     }
 

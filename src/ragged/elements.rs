@@ -10,6 +10,7 @@ use crate::convert::{decode, without_hidden};
 use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::spec::{
     NullPolicy, Options, Spec, VariableShape, is_text, item_of_lists, remedy_of_fixed_lists, remedy_of_items,
+    require_values,
 };
 
 /// An array, and which of its slots no row of an enclosing list shows.
@@ -64,7 +65,7 @@ pub(super) fn leaf_spec(field: &FieldRef, options: &Options) -> Result<Spec> {
     refuse_categories(options)?;
     let tensor = VariableShape::of(field)?;
     let rows = tensor.as_ref().map_or(field, |tensor| tensor.data.1);
-    let item = item_field(rows).ok_or_else(|| unsupported(rows.data_type()))?;
+    let item = item_field(rows).ok_or_else(|| unsupported(rows))?;
     let is_nested = item_field(&item).is_some();
     let spec = if is_nested { leaf_spec(&item, options) } else { element_spec(&item, options) }?;
     if tensor.is_some() && (is_nested || !spec.inner_shape().is_empty()) {
@@ -82,7 +83,11 @@ pub(crate) fn has_codes(field: &FieldRef, options: &Options) -> Result<bool> {
     Ok(leaf_spec(field, options)?.has_codes())
 }
 
-pub(super) fn unsupported(data_type: &DataType) -> Error {
+pub(super) fn unsupported(field: &Field) -> Error {
+    if let Err(error) = require_values(field) {
+        return error;
+    }
+    let data_type = field.data_type();
     let error = Error::unsupported(format!("Arrow type {data_type} has no ragged form"));
     if let Some(remedy) = remedy_of_fixed_lists(data_type) {
         return error.remedy_is(remedy);

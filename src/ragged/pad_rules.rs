@@ -35,7 +35,7 @@ pub(super) fn item_spec(field: &FieldRef, pad: Pad, options: &Options) -> Result
         return Err(Error::unsupported(format!("rows of {} cannot be padded: each has a shape", VariableShape::NAME))
             .remedy_is("convert them without pad, or pass the field data of their storage"));
     }
-    let item = item_field(field).ok_or_else(|| unsupported(field.data_type()))?;
+    let item = item_field(field).ok_or_else(|| unsupported(field))?;
     if item_field(&item).is_some() {
         return Err(Error::unsupported(format!("nested lists ({}) cannot be padded", field.data_type()))
             .remedy_is("convert them without pad, or flatten one level first"));

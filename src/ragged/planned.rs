@@ -207,7 +207,7 @@ impl<'a> PlannedLevel<'a> {
                 (Box::new(ViewRows::new(field, parts, options)?), item)
             }
             (_, Some(item)) => (Box::new(Level::new(field, parts, options)?), item),
-            (other, None) => return Err(unsupported(other)),
+            (_, None) => return Err(unsupported(field)),
         };
         let [validity, lengths] = [rows.validity_part(), rows.lengths_part()].map(|part| part.map(Part::checked));
         let level = Self {

@@ -10,6 +10,7 @@ use super::NullPolicy;
 use super::list_lengths::{check_length, is_list, item_of_lists};
 use super::no_tensor::remedy_of_column;
 use super::nulls::Nulls;
+use super::objects::require_values;
 use super::options::Options;
 #[cfg(feature = "python")]
 use super::possible::Undecided;
@@ -77,6 +78,7 @@ impl Spec {
 
     /// Returns the spec of a column's codes.
     fn of_categories(field: &FieldRef, categories: &Categories, options: &Options) -> Result<Self> {
+        require_values(field)?;
         categories.require_type(field.data_type())?;
         let codes = Arc::new(value::with_leaf(field, &DataType::Int32));
         let value = Value::of(&codes, options)?;

@@ -6,6 +6,7 @@ use arrow_schema::{DataType, FieldRef};
 
 use super::list_lengths::{check_length, is_list};
 use super::no_tensor::is_text;
+use super::objects::require_values;
 use super::promotion::promote_all;
 use super::row_shape::{require_numbers, width};
 use super::temporal::is_temporal;
@@ -126,7 +127,8 @@ impl MatrixSpec {
         refuse_repeated(columns)?;
         let column = |(position, column): (usize, &FieldRef)| {
             let options = options(column.name());
-            check_length(column.data_type(), &options).map_err(|error| error.in_column(column.name()))?;
+            let possible = check_length(column.data_type(), &options).and_then(|()| require_values(column));
+            possible.map_err(|error| error.in_column(column.name()))?;
             let spec = Spec::of_validity(column, &options).and_then(|spec| require_numbers(&spec).map(|()| spec));
             spec.map(|spec| (position, spec)).map_err(|error| error.remedy_is(Remedy::ValidityOfColumn))
         };

@@ -14,6 +14,7 @@ mod list_lengths;
 mod matrix;
 mod no_tensor;
 mod nulls;
+mod objects;
 mod options;
 mod pad;
 mod pandas;
@@ -49,6 +50,9 @@ pub use matrix::MemoryOrder;
 pub(crate) use no_tensor::{is_of_structs, is_text, is_utf8, remedy_of_fixed_lists, remedy_of_items};
 pub use nulls::{NullPolicy, Scalar};
 pub(crate) use nulls::{Nulls, Pattern};
+pub(crate) use objects::require_values;
+#[cfg(feature = "python")]
+pub(crate) use objects::{may_be_objects, require_values_of_all, with_objects};
 pub(crate) use options::{ColumnOption, Options};
 pub use options::{CopyMode, DecimalMode, DictionaryMode};
 pub use pad::{Pad, Side};

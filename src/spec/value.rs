@@ -6,6 +6,7 @@ use std::sync::Arc;
 use arrow_schema::{DataType, Field, TimeUnit};
 
 use super::no_tensor::unsupported;
+use super::objects::require_values;
 use super::temporal::{digits, is_temporal, ticks, unit_name};
 use super::{DecimalMode, FixedShapeTensor, Options};
 use crate::dtype::{DType, Kind};
@@ -214,7 +215,10 @@ impl Value {
             DataType::FixedSizeBinary(width) => match field.extension_type_name().and_then(DType::of_extension) {
                 Some(dtype) if usize::try_from(*width) == Ok(dtype.itemsize()) => values(dtype),
                 Some(dtype) => Err(Error::invalid(format!("a {dtype} of {width} bytes"))),
-                None => Self::bytes(*width),
+                None => {
+                    require_values(field)?;
+                    Self::bytes(*width)
+                }
             },
             other if options.unit.is_some() && ticks(other).is_some() => Self::ticks(other, options),
             DataType::Decimal32(_, scale) => Self::decimal(4, *scale, options),

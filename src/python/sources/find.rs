@@ -16,6 +16,7 @@ use crate::python::Tensor;
 use crate::python::arrow_input::ArrowInput;
 use crate::python::capsule::call;
 use crate::python::errors::item_taken;
+use crate::python::objects;
 use crate::python::pandas::pandas_index;
 use crate::spec::{CopyMode, PandasIndex};
 
@@ -74,7 +75,10 @@ fn found_in(object: &Bound<'_, PyAny>, depth: usize, form: &Form, parts: &Bound<
         )));
     }
     match part(parts, depth, &Projection::All)? {
-        Found::Stream(opened) => Ok(Found::Stream(Opened { again: form.again, is_item_taken: false, ..opened })),
+        Found::Stream(opened) => {
+            let stream = objects::stream_of(object, opened.stream)?;
+            Ok(Found::Stream(Opened { stream, again: form.again, is_item_taken: false, ..opened }))
+        }
         Found::Empty => Ok(form
             .schema(object)?
             .map_or(Found::Empty, |field| Found::Stream(Opened::new(stream_of_none(field), PandasIndex::KeepNamed)))),
