@@ -6,7 +6,7 @@ use pyo3::types::{PyDict, PyTuple};
 use super::arrow_dunders::{c_array, c_device_array};
 use super::capsule::schema_capsule;
 use super::device_request::ToDevice;
-use super::dlpack_dunders::{DlpackArguments, dlpack_device, export_dlpack};
+use super::dlpack_dunders::{DlpackArguments, copy_of_dlpack, dlpack_device, export_dlpack};
 use super::exchange::memory;
 use super::options::Legacy;
 use super::{Device, pickle};
@@ -120,7 +120,7 @@ impl Array {
         stream: Option<&Bound<'py, PyAny>>,
         max_version: Option<&Bound<'py, PyAny>>,
         dl_device: Option<&Bound<'py, PyAny>>,
-        copy: Option<bool>,
+        #[pyo3(from_py_with = copy_of_dlpack)] copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let tensor = self.tensor(super::options::copy_mode(copy.filter(|copy| !copy)))?;
         // A copy that the conversion has just made is the consumer's own already.

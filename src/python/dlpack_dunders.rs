@@ -6,7 +6,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use super::answers::answer;
+use super::answers::{answer, error_about};
 use super::capsule::{legacy_capsule, versioned_capsule};
 use super::options::{Legacy, copy_mode};
 use super::{cuda_stream, device};
@@ -48,7 +48,7 @@ impl<'py> DlpackKeywords<'py> {
                 "stream" => keywords.stream = given.cloned(),
                 "max_version" => keywords.max_version = given.cloned(),
                 "dl_device" => keywords.dl_device = given.cloned(),
-                "copy" => keywords.copy = given.map(|copy| copy.extract()).transpose()?,
+                "copy" => keywords.copy = given.map(copy_of_dlpack).transpose()?.flatten(),
                 other => {
                     let message = format!("__dlpack__() got an unexpected keyword argument '{other}'");
                     return Err(PyTypeError::new_err(message));
@@ -170,11 +170,29 @@ struct ReadyTensor<'a> {
     sole_owner: bool,
 }
 
+/// Reads the argument `copy`.
+///
+/// # Errors
+/// `TypeError` for anything but a bool and None.
+pub(super) fn copy_of_dlpack(copy: &Bound<'_, PyAny>) -> PyResult<Option<bool>> {
+    let wrong = || {
+        let told =
+            |found| PyTypeError::new_err(format!("copy must be a bool or None: {found} is not an instance of 'bool'"));
+        error_about(copy.py(), copy.repr(), told)
+    };
+    answer(copy.py(), copy.extract())?.ok_or_else(wrong)
+}
+
 fn requested(dl_device: &Bound<'_, PyAny>) -> PyResult<Device> {
-    match dl_device.cast::<PyTuple>() {
-        Ok(dl_device) => device::extract(dl_device),
-        Err(_) => Err(PyTypeError::new_err("dl_device must be a tuple (device_type, device_id)")),
-    }
+    let wrong = || {
+        let told = |found| format!("dl_device must be a tuple (device_type, device_id) of two integers, not {found}");
+        error_about(dl_device.py(), dl_device.repr(), |found| PyTypeError::new_err(told(found)))
+    };
+    let tuple = dl_device.cast::<PyTuple>().map_err(|_| wrong())?;
+    device::extract(tuple).map_err(|error| match error.is_instance_of::<PyTypeError>(dl_device.py()) {
+        true => wrong(),
+        false => error,
+    })
 }
 
 /// Host memory has no streams: only None, or -1, which asks for no synchronisation.

@@ -309,3 +309,20 @@ def test_remedies_say_whose_the_options_are(source):
     with pytest.raises(ad.CopyError) as raised:
         ad.from_arrow(pa.array([True])).__dlpack__(max_version=(1, 0), copy=False)
     assert raised.value.remedy == "pass copy=None to allow it"
+
+
+@every
+@pytest.mark.parametrize(
+    ("keyword", "wrong"),
+    [("copy", wrong) for wrong in (0, 1, "x", (), np.int8(1))]
+    + [("max_version", wrong) for wrong in (1, "1.0", (1,), (1, "0"), [1, 0])]
+    + [("dl_device", wrong) for wrong in (1, "cpu", (1,), (1, "0"), (1.5, 0), (True, 0), [1, 0])],
+)
+def test_arguments_of_wrong_types_are_named(make, keyword: str, wrong):
+    with pytest.raises(TypeError, match=f"^{keyword} must be "):
+        make().__dlpack__(**{keyword: wrong})
+
+
+@every
+def test_bools_of_numpy_are_bools(make):
+    assert make().__dlpack__(copy=np.True_)

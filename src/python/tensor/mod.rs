@@ -26,7 +26,7 @@ pub(super) use out::with_output;
 use super::arrow_dunders::{c_array, c_device_array, requested_field};
 use super::capsule::schema_capsule;
 use super::device_request::ToDevice;
-use super::dlpack_dunders::{DlpackArguments, dlpack_device, export_dlpack};
+use super::dlpack_dunders::{DlpackArguments, copy_of_dlpack, dlpack_device, export_dlpack};
 use super::exchange::{TensorClass, exchange_api, memory};
 use super::lent::LentTensor;
 use super::options::Legacy;
@@ -167,7 +167,7 @@ impl Tensor {
         stream: Option<&Bound<'py, PyAny>>,
         max_version: Option<&Bound<'py, PyAny>>,
         dl_device: Option<&Bound<'py, PyAny>>,
-        copy: Option<bool>,
+        #[pyo3(from_py_with = copy_of_dlpack)] copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
         export_dlpack(py, &self.tensor, self.legacy, false, &DlpackArguments { stream, max_version, dl_device, copy })
     }
