@@ -156,13 +156,19 @@ def check_to_the_cpu_is_complete_on_return() -> None:
     assert wrong(torch.from_dlpack(ours.to_device("cpu"))) == 0
 
 
+def left(seconds: float) -> int:
+    """Blocks that have not come back within so many seconds."""
+    end = time.monotonic() + seconds
+    while (blocks := ad.collect()) and time.monotonic() < end:
+        time.sleep(0.001)
+    return blocks
+
+
 def reused_under_a_reader(named: bool) -> int:
     """Elements that a late reader finds overwritten, in memory that was let go of before it ran."""
     # So that the allocator has no other block to give.
     torch.cuda.synchronize()
-    end = time.monotonic() + 10
-    while ad.collect() and time.monotonic() < end:
-        time.sleep(0.001)
+    left(10)
     torch.cuda.empty_cache()
     with torch.cuda.stream(PRODUCER):
         tensor = torch.full((ROWS,), BEHIND, device="cuda", dtype=torch.float32)
@@ -195,6 +201,55 @@ def check_released_memory_is_not_reused_under_a_reader() -> None:
     reused_under_a_reader(True)
     # The streams of torch do not wait for the default one: without its name nobody knows of the reader.
     expect_order(reused_under_a_reader(False), reused_under_a_reader(True), ROWS)
+
+
+def reused_in_a_capture(captured: Any, named: bool) -> int:
+    """As `reused_under_a_reader`, for memory that is let go of in a capture. The reader is no part of the graph."""
+    torch.cuda.synchronize()
+    left(10)
+    torch.cuda.empty_cache()
+    with torch.cuda.stream(PRODUCER):
+        tensor = torch.full((ROWS,), BEHIND, device="cuda", dtype=torch.float32)
+        ours = ad.from_dlpack(tensor)
+    with torch.cuda.stream(CONSUMER):
+        read, filled = (torch.empty((ROWS,), device="cuda", dtype=torch.float32) for _ in range(2))
+    with torch.cuda.stream(captured):
+        # What a capture allocates to begin is then in a segment that is there.
+        small = torch.zeros((1,), device="cuda", dtype=torch.float32)
+    torch.cuda.synchronize()
+    with torch.cuda.stream(CONSUMER):
+        lent = torch.from_dlpack(ours)
+        if named:
+            # Before the reader, so that its end is known at the release at the earliest.
+            ours.record_stream(CONSUMER.cuda_stream)
+        torch.cuda._sleep(LONG)
+        read.copy_(lent)
+    address, graph = tensor.data_ptr(), torch.cuda.CUDAGraph()
+    with torch.cuda.stream(captured):
+        # Unlike `torch.cuda.graph`, this does not wait for the reader. A query of ours that can breaks this capture.
+        graph.capture_begin(capture_error_mode="global")
+        filled.fill_(BEHIND)
+        del lent, ours, tensor
+        kept = left(0.02 if named else 10)
+        with torch.cuda.stream(PRODUCER):
+            again = torch.full((ROWS,), 9, device="cuda", dtype=torch.float32)
+        graph.capture_end()
+    assert kept == named, "the memory has to come back in the capture, unless a reader is named"
+    assert named or again.data_ptr() == address, "the memory did not come back while the reader was late"
+    torch.cuda.synchronize()
+    assert left(10) == 0, "the memory does not come back after the capture"
+    graph.replay()
+    torch.cuda.synchronize()
+    assert wrong(filled) == 0, "the capture was broken"
+    found = wrong(read)
+    del again, small
+    return found
+
+
+def check_memory_let_go_of_in_a_capture_is_not_reused_under_a_reader_before_it() -> None:
+    for captured in (CONSUMER, torch.cuda.Stream()):
+        reused_in_a_capture(captured, True)
+        expect_order(reused_in_a_capture(captured, False), reused_in_a_capture(captured, True), ROWS)
 
 
 def check_memory_does_not_grow() -> None:

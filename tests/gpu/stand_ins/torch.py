@@ -221,6 +221,18 @@ def _stream(stream: Stream) -> Iterator[None]:
 class CUDAGraph:
     """What was captured, to be run again."""
 
+    def capture_begin(self, capture_error_mode: str) -> None:
+        assert capture_error_mode == "global"
+        self.stream = driver.Handle(LIBRARY.stream)
+        with driver.current():
+            driver.call("cuStreamBeginCapture_v2", self.stream, driver.GLOBAL)
+
+    def capture_end(self) -> None:
+        captured, self.made = driver.Handle(), driver.Handle()
+        with driver.current():
+            driver.call("cuStreamEndCapture", self.stream, ctypes.byref(captured))
+            driver.call("cuGraphInstantiateWithFlags", ctypes.byref(self.made), captured, driver.U64(0))
+
     def replay(self) -> None:
         with driver.current():
             driver.call("cuGraphLaunch", self.made, driver.Handle(LIBRARY.stream))
@@ -229,14 +241,10 @@ class CUDAGraph:
 @contextmanager
 def _graph(graph: CUDAGraph, stream: Stream) -> Iterator[None]:
     driver.synchronize()
-    captured, graph.made = driver.Handle(), driver.Handle()
-    with driver.current():
-        driver.call("cuStreamBeginCapture_v2", driver.Handle(stream.cuda_stream), driver.GLOBAL)
     with _stream(stream):
+        graph.capture_begin("global")
         yield
-    with driver.current():
-        driver.call("cuStreamEndCapture", driver.Handle(stream.cuda_stream), ctypes.byref(captured))
-        driver.call("cuGraphInstantiateWithFlags", ctypes.byref(graph.made), captured, driver.U64(0))
+        graph.capture_end()
 
 
 def _sleep(cycles: int) -> None:
