@@ -18,7 +18,7 @@ use arrow_schema::FieldRef;
 
 pub(crate) use chunk_ref::{ColumnRef, columns, readiness_of, refuse_counted, require_host};
 pub(crate) use device_lists::{DeviceLists, check_lists_on_device, dense_on_device};
-pub(crate) use dictionaries::{are_compared, remedy_of_different, shared_dictionary};
+pub(crate) use dictionaries::{are_compared, has_no_codes, remedy_of_different, shared_dictionary};
 pub(crate) use host_reads::{add_unknowns, read_nulls, refuse_known_on_device};
 pub(crate) use in_turn::in_turn;
 pub(crate) use planned::{

@@ -14,7 +14,7 @@ use crate::spec::{Spec, is_text};
 use crate::transfer::array_to_read;
 
 /// Returns whether a chunk may have any dictionary: it has no elements, or nulls alone and no values, as Parquet files of a null column.
-fn has_no_codes(chunk: &ColumnChunk<'_>) -> bool {
+pub(crate) fn has_no_codes(chunk: &ColumnChunk<'_>) -> bool {
     let nulls = || chunk.mask.as_ref().map_or(0, Mask::nulls);
     chunk.leaf.elements == 0 || chunk.leaf.has_empty_dictionary() && nulls() == chunk.leaf.elements
 }

@@ -20,7 +20,16 @@ pub(crate) fn element_dictionary(data: &ArrayData) -> Option<&ArrayData> {
     }
 }
 
-/// Returns the array with this dictionary for its elements, which has the same values as theirs.
+/// Returns whether rows may have any dictionary: theirs is empty, and none of their elements is a code.
+pub(crate) fn has_no_element_codes(data: &ArrayData) -> bool {
+    let Some(child) = data.child_data().get(elements_of(data.data_type())) else { return false };
+    match data.data_type() {
+        DataType::Dictionary(_, _) => child.is_empty() && data.null_count() == data.len(),
+        _ => has_no_element_codes(child),
+    }
+}
+
+/// Returns the array with this dictionary for its elements, which has the same values as theirs, or takes the place of an empty one.
 ///
 /// # Errors
 /// If an allocation fails.
@@ -32,6 +41,6 @@ pub(crate) fn with_element_dictionary(data: ArrayData, values: &ArrayData) -> Re
             _ => with_element_dictionary(child.clone(), values)?,
         };
     }
-    // SAFETY: a child of the same type, length and values.
+    // SAFETY: the child has the type of the one in its place. It has the same values, or each code that leads to it is null.
     Ok(unsafe { data.into_builder().child_data(children).build_unchecked() })
 }

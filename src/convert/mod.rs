@@ -71,7 +71,7 @@ pub use copy_array::copy_array;
 pub(crate) use copy_array::copy_array_for;
 pub(crate) use decode::{decode, decode_apart, dense};
 pub(crate) use distinct::each_value;
-pub(crate) use element_dictionary::{element_dictionary, with_element_dictionary};
+pub(crate) use element_dictionary::{element_dictionary, has_no_element_codes, with_element_dictionary};
 pub(crate) use encode::vocabulary;
 pub(crate) use extend::{append_column, append_matrix, append_validity, grown_column, grown_matrix, grown_validity};
 pub(crate) use fast_view::plain_view;

@@ -55,12 +55,15 @@ impl Checks {
         self.all && (self.shuffled || self.expected.contains_key(&shard))
     }
 
-    /// Checks the dictionaries of codes, the first time that they are read.
+    /// Checks the dictionaries of codes, once all of them were read. `had_fewer` returns whether a hash is of some of them alone.
     ///
     /// # Errors
     /// If they are other ones than those of the state, or of the epoch before.
-    pub(super) fn check_dictionaries(&self, found: u64) -> Result<()> {
-        if self.dictionaries.is_some_and(|known| known != found) {
+    pub(super) fn check_dictionaries(&self, found: u64, had_fewer: impl FnOnce(u64) -> Result<bool>) -> Result<()> {
+        let expected = self.dictionaries.filter(|known| *known != found);
+        if let Some(known) = expected
+            && !had_fewer(known)?
+        {
             let reason = "the arrays have other dictionaries than those of the state or of the epoch before, so their codes \
                           mean different things";
             return Err(Error::unsupported(reason).remedy_is(Remedy::DictionaryValues));

@@ -2,24 +2,23 @@
 
 use std::num::NonZero;
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use arrow_array::Array;
+use arrow_array::ArrayRef;
 use arrow_schema::FieldRef;
 
 #[cfg(feature = "python")]
 use super::conversion_hashes::fold_column;
-use super::dictionary::{Dictionary, REMEMBERED_FROM, other_dictionary};
+use super::dictionary::{fold_dictionaries, no_values, was_of_fewer};
 use super::kept_rows::{KeptArray, KeptRow, VariedGroups};
+use super::packed_dictionaries::PackedDictionaries;
 #[cfg(feature = "python")]
-use super::row_hashes::fold_bytes;
-use super::row_hashes::{Samples, fold_count};
+use super::row_hashes::{fold_bytes, fold_count};
 use super::slot::Slot;
 use super::target::{self, BatchTarget};
-use super::texts::{fold_text, texts, with_ticks};
 use crate::alloc::fallible;
 use crate::arrow::DeviceArray;
-use crate::column::{remedy_of_different, require_host};
+use crate::column::require_host;
 use crate::convert::{self, ColumnChunk, MatrixColumns, RowBlock, RowLayout, check_nulls_of_passing_rows, with_bits};
 use crate::copy_log::Copied;
 use crate::device::Device;
@@ -42,10 +41,8 @@ pub(super) struct Groups {
 struct Prepared {
     result: ResultSpec,
     layout: Arc<RowLayout>,
-    /// Dictionaries of the first array; later ones, of any lane, must match.
-    dictionaries: Arc<OnceLock<Vec<Option<Dictionary>>>>,
-    /// The last one that matched, of each column with a long dictionary, whose memory need not be compared again.
-    matched: Vec<Option<DeviceArray>>,
+    /// Of its columns of codes. A validity has none.
+    dictionaries: PackedDictionaries,
     /// What the codes of a column stand for, if they are those of categories.
     categories: Option<DeviceArray>,
     /// Whether this is the validity of the matrix before it, read from the same columns.
@@ -104,8 +101,7 @@ impl Groups {
         let another = |group: &Prepared| Prepared {
             result: group.result.clone(),
             layout: group.layout.clone(),
-            dictionaries: group.dictionaries.clone(),
-            matched: Vec::new(),
+            dictionaries: group.dictionaries.another(),
             categories: group.categories.clone(),
             is_read_with_values: group.is_read_with_values,
         };
@@ -185,35 +181,44 @@ impl Groups {
         Ok(())
     }
 
-    /// Returns the hash of the dictionaries of codes, once: after the first array. `None` if there are none.
+    /// Returns the hash of the dictionaries of codes, once: as soon as each column has one. `None` if there are none.
     ///
     /// # Errors
     /// As [`Groups::fold_dictionaries`].
     pub(super) fn dictionaries(&mut self) -> Result<Option<u64>> {
-        let has_any = self.groups.iter().any(|group| group.known().iter().any(Option::is_some));
-        if self.hashed || !has_any && self.varied.dictionaries().next().is_none() {
+        if self.hashed {
             return Ok(None);
         }
+        let mut known = self.known().peekable();
+        if known.peek().is_none() || self.known().any(|values| values.is_none()) {
+            return Ok(None);
+        }
+        let hash = fold_dictionaries(0, known)?;
         self.hashed = true;
-        self.fold_dictionaries(0).map(Some)
+        Ok(Some(hash))
     }
 
-    /// Returns a hash that goes on with the dictionaries of codes, as docs/loader.md defines it.
+    /// Returns whether this is the hash of some of the dictionaries, in a state whose rows had nulls alone in the other columns.
+    ///
+    /// # Errors
+    /// As [`Groups::fold_dictionaries`].
+    pub(super) fn had_fewer_dictionaries(&self, hash: u64) -> Result<bool> {
+        was_of_fewer(hash, &fallible::collected(self.known().map(Ok))?)
+    }
+
+    /// The values of the dictionary of each column of codes; `None` before an array had any.
+    fn known(&self) -> impl Iterator<Item = Option<&ArrayRef>> {
+        let packed = self.groups.iter().flat_map(|group| group.dictionaries.known());
+        packed.map(|known| known.map(|known| &known.values)).chain(self.varied.dictionaries().known())
+    }
+
+    /// Returns a hash that goes on with the dictionaries of the array that was read last, as docs/loader.md defines it.
     ///
     /// # Errors
     /// If arrow-cast writes no values of a dictionary's type, or an allocation fails.
     pub(super) fn fold_dictionaries(&self, hash: u64) -> Result<u64> {
-        let packed = self.groups.iter().flat_map(|group| group.known().iter().flatten());
-        packed.map(|dictionary| &dictionary.values).chain(self.varied.dictionaries()).try_fold(hash, |hash, values| {
-            let values = with_ticks(values)?;
-            let texts = texts(values.as_ref())?;
-            let (mut hash, mut samples) = (fold_count(hash, values.len()), Samples::new());
-            while samples.row() < values.len() {
-                hash = fold_text(hash, &texts, samples.row())?;
-                samples.advance();
-            }
-            Ok(hash)
-        })
+        let packed = self.groups.iter().flat_map(|group| group.dictionaries.of_array());
+        fold_dictionaries(hash, packed.chain(self.varied.dictionaries().of_array()))
     }
 
     /// Returns a number for what rows become: equal for loaders whose hashes of equal rows are equal.
@@ -239,13 +244,14 @@ impl Groups {
             if let Some(categories) = group.categories.as_ref().filter(|_| tensor.device().is_cpu()) {
                 return Ok(tensor.with_categories(categories.clone(), false));
             }
-            Ok(match (&group.result.kind, group.known().first()) {
-                // A dictionary in ordinary memory goes with codes there.
-                (ResultKind::Column { .. }, Some(Some(dictionary))) if tensor.device().is_cpu() => {
-                    tensor.with_dictionary(dictionary.array.clone(), false)
+            // A dictionary in ordinary memory goes with codes there.
+            match (&group.result.kind, group.dictionaries.known().next()) {
+                (ResultKind::Column { spec, .. }, Some(known)) if tensor.device().is_cpu() => {
+                    let dictionary = known.map_or_else(|| no_values(spec), |known| Ok(known.array.clone()))?;
+                    Ok(tensor.with_dictionary(dictionary, false))
                 }
-                _ => tensor,
-            })
+                _ => Ok(tensor),
+            }
         };
         self.groups.iter().zip(blocks).map(tensor).collect()
     }
@@ -297,12 +303,8 @@ impl Prepared {
         }
     }
 
-    /// The dictionaries of the first array; none before it.
-    fn known(&self) -> &[Option<Dictionary>] {
-        self.dictionaries.get().map_or(&[], Vec::as_slice)
-    }
-
     /// The spec of each column.
+    #[cfg(feature = "python")]
     fn specs(&self) -> Vec<&Spec> {
         match &self.result.kind {
             ResultKind::Matrix(spec) | ResultKind::Validity(spec) => {
@@ -322,11 +324,15 @@ impl Prepared {
             ResultKind::Column { spec, .. } => convert::vocabulary(spec)?,
             _ => None,
         };
+        let codes = match &result.kind {
+            ResultKind::Matrix(spec) => spec.columns().iter().filter(|(_, spec)| spec.has_codes()).count(),
+            ResultKind::Column { spec, .. } => usize::from(spec.has_codes()),
+            ResultKind::Validity(_) | ResultKind::ColumnValidity { .. } => 0,
+        };
         Ok(Self {
             result,
             layout: Arc::new(layout),
-            dictionaries: Arc::default(),
-            matched: Vec::new(),
+            dictionaries: PackedDictionaries::new(codes)?,
             categories,
             is_read_with_values: false,
         })
@@ -344,45 +350,26 @@ impl Prepared {
         Ok(part)
     }
 
-    /// Refuses codes of another dictionary than the first array's, because they would mean something else.
+    /// As [`PackedDictionaries::check`].
     fn check_dictionaries(&mut self, part: &GroupPart) -> Result<()> {
-        let specs = self.specs();
-        if !specs.iter().any(|spec| spec.has_codes()) {
-            return Ok(());
-        }
-        let found = match (part, &self.result.kind) {
-            (GroupPart::Matrix(chunk), ResultKind::Matrix(spec)) => {
-                let columns = chunk.columns(spec, &(0..0))?.columns;
-                columns.iter().map(|column| column.array.dictionary_of(&column.leaf)).collect::<Result<_>>()?
-            }
-            (GroupPart::Column(array), ResultKind::Column { spec, .. }) => {
-                vec![array.dictionary_of(&array.view().leaf(spec)?)?]
-            }
-            _ => Vec::new(),
-        };
-        if self.known().is_empty() {
-            let first = found.iter().map(|found| found.as_ref().map(Dictionary::new).transpose());
-            // Another lane may have been first: its dictionaries are compared below.
-            _ = self.dictionaries.set(first.collect::<Result<_>>()?);
-        }
-        let mut matched = Vec::new();
-        for (index, ((spec, first), found)) in specs.into_iter().zip(self.known()).zip(found).enumerate() {
-            matched.push(None);
-            let (Some(first), Some(found)) = (first, found) else { continue };
-            let before = self.matched.get(index).and_then(Option::as_ref);
-            let is_compared = before.is_some_and(|before| before.is_same_memory(&found));
-            if !is_compared && found.to_arrow()?.as_ref() != first.values.as_ref() {
-                let remedy = spec.dictionary_values().map_or(Remedy::DictionaryValues, remedy_of_different);
-                return Err(other_dictionary(remedy, spec.field().name()));
-            }
-            if first.values.len() >= REMEMBERED_FROM
-                && let Some(last) = matched.last_mut()
+        match (part, &self.result.kind) {
+            (GroupPart::Matrix(chunk), ResultKind::Matrix(spec))
+                if spec.columns().iter().any(|(_, spec)| spec.has_codes()) =>
             {
-                *last = Some(found);
+                let mut columns = chunk.columns(spec, &(0..0))?.columns;
+                if columns.iter().any(|column| column.leaf.has_empty_dictionary()) {
+                    columns = chunk.columns(spec, &(0..chunk.rows()))?.columns;
+                }
+                let columns = spec.columns().iter().map(|(_, spec)| spec).zip(&columns);
+                self.dictionaries.check(columns.filter(|(spec, _)| spec.has_codes()))
             }
+            (GroupPart::Column(array), ResultKind::Column { spec, .. }) if spec.has_codes() => {
+                let leaf = array.view().leaf(spec)?;
+                let mask = if leaf.has_empty_dictionary() { leaf.logical_mask(array)? } else { None };
+                self.dictionaries.check(std::iter::once((spec, &ColumnChunk { leaf, mask, array })))
+            }
+            _ => Ok(()),
         }
-        self.matched = matched;
-        Ok(())
     }
 
     /// Appends rows of a part. `before` is what was read of the columns of the matrix before it.

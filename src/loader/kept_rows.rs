@@ -18,7 +18,7 @@ use super::varied_hashes::{fold_part, fold_texts};
 use crate::alloc::fallible;
 use crate::arrow::DeviceArray;
 use crate::conversion::{Converted, VariedGroup};
-use crate::convert::join_data;
+use crate::convert::{has_no_element_codes, join_data};
 use crate::error::{Error, ErrorKind, Result, catch_panic};
 use crate::spec::{CopyMode, GroupForm};
 
@@ -33,7 +33,7 @@ const COPIES: usize = 16;
 /// The groups of a batch whose rows differ in length, or are passed through.
 pub(super) struct VariedGroups {
     groups: Arc<Vec<VariedGroup>>,
-    dictionaries: Arc<KeptDictionaries>,
+    dictionaries: KeptDictionaries,
 }
 
 /// What the groups are made of in an array of the source, or in rows that were copied together.
@@ -47,6 +47,8 @@ pub(super) struct KeptArray {
 struct KeptPart {
     array: DeviceArray,
     data: OnceLock<ArrayData>,
+    /// The same rows under the dictionary of a later array, if they are nulls alone of codes.
+    under_later: OnceLock<ArrayData>,
     /// The columns of an Arrow group, as their texts are hashed.
     columns: OnceLock<Vec<ArrayRef>>,
 }
@@ -71,7 +73,7 @@ type PassedRow<'a> = (*const KeptArray, &'a mut KeptRow);
 
 impl KeptPart {
     fn new(array: DeviceArray) -> Self {
-        Self { array, data: OnceLock::new(), columns: OnceLock::new() }
+        Self { array, data: OnceLock::new(), under_later: OnceLock::new(), columns: OnceLock::new() }
     }
 
     /// The array as one of arrow-rs, which is validated once.
@@ -81,6 +83,20 @@ impl KeptPart {
             _ = self.data.set(self.array.to_arrow_unlogged()?.to_data());
         }
         self.data.get().ok_or_else(|| Error::internal("an array was not read"))
+    }
+
+    /// As [`KeptPart::data`], to be joined with other arrays, the first dictionary of which may be known by now.
+    fn joined_data(&self, number: usize, dictionaries: &KeptDictionaries) -> Result<&ArrayData> {
+        let data = self.data()?;
+        if !dictionaries.has_codes(number) || !has_no_element_codes(data) {
+            return Ok(data);
+        }
+        if self.under_later.get().is_none() {
+            let Some(under_later) = dictionaries.under_known(number, data)? else { return Ok(data) };
+            // Another thread may have been first.
+            _ = self.under_later.set(under_later);
+        }
+        self.under_later.get().ok_or_else(|| Error::internal("an array was not read"))
     }
 
     /// The columns of an array of structs, with ticks in place of times.
@@ -137,34 +153,37 @@ impl VariedGroups {
     /// # Errors
     /// As [`KeptDictionaries::new`].
     pub(super) fn new(groups: Vec<VariedGroup>) -> Result<Self> {
-        let dictionaries = Arc::new(KeptDictionaries::new(&groups)?);
+        let dictionaries = KeptDictionaries::new(&groups)?;
         Ok(Self { groups: Arc::new(groups), dictionaries })
     }
 
     /// Returns the same groups for another lane, whose codes have to be of the same dictionaries.
     pub(super) fn another(&self) -> Self {
-        Self { groups: self.groups.clone(), dictionaries: self.dictionaries.clone() }
+        Self { groups: self.groups.clone(), dictionaries: self.dictionaries.another() }
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.groups.is_empty()
     }
 
-    /// Returns the dictionaries of elements that become codes, once the first array was read.
-    pub(super) fn dictionaries(&self) -> impl Iterator<Item = &ArrayRef> {
-        self.dictionaries.known()
+    /// Returns the dictionaries of elements that become codes.
+    pub(super) fn dictionaries(&self) -> &KeptDictionaries {
+        &self.dictionaries
     }
 
-    /// What a group is made of in an array. Its codes are compared now: any row may be the first of them in a batch.
-    fn part(&self, number: usize, group: &VariedGroup, array: DeviceArray) -> Result<KeptPart> {
+    /// What a group is made of in an array, and whether its dictionary has values. Its codes are compared now: any row may be the first of
+    /// them in a batch.
+    fn part(&self, number: usize, group: &VariedGroup, array: DeviceArray) -> Result<(KeptPart, bool)> {
         let part = KeptPart::new(array);
+        let mut has_values = false;
         if self.dictionaries.has_codes(number) && !part.array.is_empty() {
             let data = part.array.to_arrow_unlogged()?.to_data();
+            has_values = !has_no_element_codes(&data);
             let data = self.dictionaries.under_first(number, group, data);
             // A part that was just made has none.
             _ = part.data.set(data.map_err(|error| error.in_group(&group.name))?);
         }
-        Ok(part)
+        Ok((part, has_values))
     }
 
     /// Returns what the groups are made of in a host array, the first row of which is number `first` of its shard.
@@ -172,7 +191,11 @@ impl VariedGroups {
     /// # Errors
     /// If the allocation of offsets fails, or its codes are of another dictionary than those of the first array.
     pub(super) fn keep(&self, array: &DeviceArray, shard: usize, first: usize) -> Result<Arc<KeptArray>> {
-        let part = |(number, group): (usize, &VariedGroup)| self.part(number, group, group.part_of(array)?);
+        let part = |(number, group): (usize, &VariedGroup)| {
+            let (part, has_values) = self.part(number, group, group.part_of(array)?)?;
+            self.dictionaries.note(number, has_values);
+            Ok(part)
+        };
         let parts = self.groups.iter().enumerate().map(part).collect::<Result<_>>()?;
         let origin = RowOrigin::Array { shard, first };
         Ok(Arc::new(KeptArray { parts, origin, is_passed: AtomicBool::new(false) }))
@@ -185,7 +208,7 @@ impl VariedGroups {
     pub(super) fn convert(&self, rows: &[KeptRow]) -> std::result::Result<Vec<Converted>, (Error, usize)> {
         let mut results = Vec::new();
         for (number, group) in self.groups.iter().enumerate() {
-            let parts = gathered(rows, number, group);
+            let parts = gathered(rows, number, group, &self.dictionaries);
             let made = parts.and_then(|parts| group.convert(&parts, CopyMode::IfNeeded));
             results.extend(made.map_err(|error| located(error, rows))?);
         }
@@ -258,7 +281,9 @@ impl VariedGroups {
 
     fn copy(&self, rows: &mut [PassedRow<'_>]) -> Result<()> {
         let kept: Vec<KeptRow> = rows.iter().map(|(_, row)| KeptRow::clone(row)).collect();
-        let joined = |(number, group): (usize, &VariedGroup)| self.part(number, group, join(&kept, number, group)?);
+        let joined = |(number, group): (usize, &VariedGroup)| {
+            Ok(self.part(number, group, join(&kept, number, group, &self.dictionaries)?)?.0)
+        };
         match self.groups.iter().enumerate().map(joined).collect::<Result<Vec<_>>>() {
             Ok(parts) => {
                 let origin = RowOrigin::Rows(kept.iter().map(|row| row.array.origin(row.row)).collect());
@@ -303,10 +328,15 @@ fn runs(rows: &[KeptRow]) -> Result<Vec<(&Arc<KeptArray>, Range<usize>)>> {
 }
 
 /// What a group is made of for these rows: slices, or a copy where there are many.
-fn gathered(rows: &[KeptRow], number: usize, group: &VariedGroup) -> Result<Vec<DeviceArray>> {
+fn gathered(
+    rows: &[KeptRow],
+    number: usize,
+    group: &VariedGroup,
+    dictionaries: &KeptDictionaries,
+) -> Result<Vec<DeviceArray>> {
     let runs = runs(rows)?;
     if runs.len() >= JOINED_FROM || group.joins_always() {
-        match join(rows, number, group) {
+        match join(rows, number, group, dictionaries) {
             // Offsets of 32 bits count less than all of the rows have, but not less than those of each array.
             Err(error) if error.kind() == ErrorKind::Unsupported && !group.joins_always() => {}
             joined => return Ok(vec![joined?]),
@@ -315,8 +345,11 @@ fn gathered(rows: &[KeptRow], number: usize, group: &VariedGroup) -> Result<Vec<
     fallible::collected(runs.into_iter().map(|(array, range)| Ok(array.part(number)?.array.clipped(&range))))
 }
 
-fn join(rows: &[KeptRow], number: usize, group: &VariedGroup) -> Result<DeviceArray> {
-    let data = runs(rows)?.into_iter().map(|(array, range)| Ok((array.part(number)?.data()?, range)));
+fn join(rows: &[KeptRow], number: usize, group: &VariedGroup, dictionaries: &KeptDictionaries) -> Result<DeviceArray> {
+    let data = runs(rows)?.into_iter().map(|(array, range)| {
+        let data = array.part(number)?.joined_data(number, dictionaries)?;
+        Ok((data, range))
+    });
     join_data(&group.field, &fallible::collected(data)?)
 }
 

@@ -14,6 +14,7 @@ mod kept_dictionaries;
 mod kept_memory;
 mod kept_rows;
 mod options;
+mod packed_dictionaries;
 mod place;
 mod prefetch;
 mod producer;
