@@ -344,7 +344,7 @@ impl RaggedRows for DeviceLevel<'_> {
     fn items(&self, item: &FieldRef) -> Result<Option<Vec<RaggedPart>>> {
         let Some(found) = self.found.get() else { return Ok(None) };
         let part = |(chunk, span): (&DeviceRows, &Range<usize>)| {
-            Ok(RaggedPart { array: chunk.array.device_items(item.clone(), span)?, hidden: None })
+            Ok(RaggedPart { array: chunk.array.device_items(item.clone(), span)?, hidden: None, follows: false })
         };
         self.chunks.iter().zip(&found.spans).map(part).collect::<Result<_>>().map(Some)
     }

@@ -18,6 +18,8 @@ use crate::spec::{
 pub(super) struct RaggedPart {
     pub(super) array: DeviceArray,
     pub(super) hidden: Option<Hidden>,
+    /// Whether the part before is of the same array, so that the rows of both have the same items.
+    pub(super) follows: bool,
 }
 
 impl RaggedPart {
@@ -29,7 +31,7 @@ impl RaggedPart {
 /// The chunks of a column, of its type.
 pub(super) fn parts(field: &FieldRef, chunks: &[DeviceArray]) -> Result<Vec<RaggedPart>> {
     check_types(field, chunks)?;
-    Ok(chunks.iter().map(|chunk| RaggedPart { array: chunk.clone(), hidden: None }).collect())
+    Ok(chunks.iter().map(|chunk| RaggedPart { array: chunk.clone(), hidden: None, follows: false }).collect())
 }
 
 /// The field of a row's elements, under the column's name; `None` where the type has no rows of different lengths.
@@ -127,7 +129,7 @@ pub(super) fn struct_column(
     let field = Arc::new(own.as_ref().clone().with_name(field.name()));
     let part = |part: &RaggedPart| {
         let array = part.array.column(index)?.relabel(field.clone())?;
-        Ok(RaggedPart { array, hidden: part.hidden.clone() })
+        Ok(RaggedPart { array, ..part.clone() })
     };
     parts.iter().map(part).collect::<Result<Vec<_>>>().map(|parts| (field.clone(), parts))
 }

@@ -127,13 +127,16 @@ impl LevelChunk<'_> {
         0..self.list.rows
     }
 
-    /// Which elements of a span none of these rows shows.
-    fn hidden(&self, rows: Range<usize>, span: &Range<usize>) -> Result<Hidden> {
-        let mut hidden = Hidden::all(span.len())?;
+    /// Whether its rows are list views of the same items as those of the chunk before.
+    fn shares_items(&self) -> bool {
+        self.part.follows && self.list.lengths().is_some()
+    }
+
+    /// Shows the elements of a span that these rows show.
+    fn show(&self, rows: Range<usize>, span: &Range<usize>, hidden: &mut Hidden) {
         for row in rows.filter(|row| self.is_shown(*row)).map(|row| self.list.row(row)) {
             hidden.show(&(row.start.saturating_sub(span.start)..row.end.saturating_sub(span.start)));
         }
-        Ok(hidden)
     }
 
     /// Whether a row that is not seen spans elements.
@@ -174,7 +177,7 @@ impl<'a> Level<'a> {
         }
         let is_beyond = |offset: usize| i32::try_from(offset).is_err();
         let mut base = 0_usize;
-        for chunk in &self.chunks {
+        for (chunk, group) in self.groups() {
             let elements = if self.has_lengths() {
                 chunk.list.items.len()
             } else if self.gathered {
@@ -184,8 +187,10 @@ impl<'a> Level<'a> {
             };
             let end = base.saturating_add(elements);
             // Rows of list views may all begin below the last element.
-            let begins_beyond = |row| is_beyond(base.saturating_add(chunk.list.row(row).start));
-            if is_beyond(end) && (!self.has_lengths() || chunk.rows().any(begins_beyond)) {
+            let begins_beyond = |chunk: &LevelChunk<'_>| {
+                chunk.rows().any(|row| is_beyond(base.saturating_add(chunk.list.row(row).start)))
+            };
+            if is_beyond(end) && (!self.has_lengths() || group.iter().any(begins_beyond)) {
                 return Err(beyond_int32());
             }
             base = end;
@@ -227,7 +232,16 @@ impl<'a> Level<'a> {
         }
     }
 
-    /// The ranges of each chunk's elements that become values, in order.
+    /// The chunks, those that share their items together, with one that has these: chunks without rows have none.
+    fn groups(&self) -> impl Iterator<Item = (&LevelChunk<'a>, &[LevelChunk<'a>])> {
+        let groups = self.chunks.chunk_by(|_, next| next.shares_items());
+        groups.filter_map(|group| {
+            let filled = group.iter().find(|chunk| chunk.list.rows > 0);
+            Some((filled.or(group.first())?, group))
+        })
+    }
+
+    /// The ranges of the elements that become values, in order, of a chunk that does not share those of another.
     fn runs(&self, chunk: &LevelChunk<'_>) -> impl Iterator<Item = Range<usize>> {
         let gathered = self.gathered && chunk.spans_unseen();
         let whole = (!gathered).then(|| chunk.list.span());
@@ -263,11 +277,15 @@ impl<'a> Level<'a> {
     /// The elements that the first rows show.
     fn items_of_first(&self, item: &FieldRef, rows: usize) -> Result<Vec<RaggedPart>> {
         let (mut items, mut left) = (Vec::new(), rows);
-        for chunk in &self.chunks {
+        for (chunk, group) in self.groups() {
             let array = chunk.list.items.relabel(item.clone())?;
-            let hidden = Some(chunk.hidden(0..left.min(chunk.list.rows), &(0..array.len()))?);
-            left = left.saturating_sub(chunk.list.rows);
-            fallible::push(&mut items, RaggedPart { array, hidden })?;
+            let span = 0..array.len();
+            let mut hidden = Hidden::all(span.len())?;
+            for chunk in group {
+                chunk.show(0..left.min(chunk.list.rows), &span, &mut hidden);
+                left = left.saturating_sub(chunk.list.rows);
+            }
+            fallible::push(&mut items, RaggedPart { array, hidden: Some(hidden), follows: false })?;
         }
         Ok(items)
     }
@@ -276,19 +294,23 @@ impl<'a> Level<'a> {
     /// value of a run is refused for any row that shows the run.
     fn row_of(&self, element: usize) -> Option<usize> {
         let (mut first_row, mut first_item) = (0_usize, 0_usize);
-        for chunk in &self.chunks {
-            for run in self.runs(chunk) {
+        for (first, group) in self.groups() {
+            for run in self.runs(first) {
                 if element - first_item < run.len() {
                     let local = run.start + (element - first_item);
                     let has = |items: Range<usize>| {
                         items.contains(&if self.has_lengths() { local } else { local.max(items.start) })
                     };
-                    let shows = |row: &usize| chunk.is_shown(*row) && has(chunk.list.row(*row));
-                    return chunk.rows().find(shows).map(|row| first_row + row);
+                    return group.iter().find_map(|chunk| {
+                        let shows = |row: &usize| chunk.is_shown(*row) && has(chunk.list.row(*row));
+                        let row = chunk.rows().find(shows).map(|row| first_row + row);
+                        first_row = first_row.saturating_add(chunk.list.rows);
+                        row
+                    });
                 }
                 first_item = first_item.saturating_add(run.len());
             }
-            first_row = first_row.saturating_add(chunk.list.rows);
+            first_row = group.iter().fold(first_row, |rows, chunk| rows.saturating_add(chunk.list.rows));
         }
         None
     }
@@ -312,11 +334,12 @@ impl RaggedRows for Level<'_> {
     fn offsets(&self, plan: &Plan) -> Result<Tensor> {
         let rows = self.rows();
         if self.has_lengths() {
-            let mut base = 0_usize;
-            let starts = self.chunks.iter().flat_map(|chunk| {
-                let first = base;
-                base = base.saturating_add(chunk.list.items.len());
-                chunk.rows().map(move |row| first + chunk.list.row(row).start)
+            let mut end = 0_usize;
+            let starts = self.groups().flat_map(|(first, group)| {
+                let base = end;
+                end = end.saturating_add(first.list.items.len());
+                let rows = group.iter().flat_map(|chunk| chunk.rows().map(|row| chunk.list.row(row)));
+                rows.map(move |row| base + row.start)
             });
             return self.ints(plan, rows, starts, offsets_view);
         }
@@ -344,8 +367,9 @@ impl RaggedRows for Level<'_> {
 
     /// The elements, and which of them no row shows, where that matters.
     fn items(&self, item: &FieldRef) -> Result<Option<Vec<RaggedPart>>> {
-        let (mut items, mut first) = (Vec::new(), 0_usize);
-        for chunk in &self.chunks {
+        let (mut items, mut first, mut follows) = (Vec::new(), 0_usize, false);
+        for (chunk, group) in self.groups() {
+            follows &= group.first().is_some_and(|first| first.part.follows);
             for run in self.runs(chunk) {
                 let array = chunk.list.items.clipped(&run);
                 let array = if array.field() == item { array } else { array.relabel(item.clone())? };
@@ -353,9 +377,9 @@ impl RaggedRows for Level<'_> {
                 let matters =
                     may_hide && hiding_matters(item, &array, self.options).map_err(|error| error.behind(first))?;
                 first = first.saturating_add(run.len());
-                let hidden =
-                    if matters { Some(chunk.hidden(chunk.rows(), &run)?).filter(Hidden::is_any) } else { None };
-                fallible::push(&mut items, RaggedPart { array, hidden })?;
+                let hidden = if matters { Some(hidden_in(group, &run)?).filter(Hidden::is_any) } else { None };
+                fallible::push(&mut items, RaggedPart { array, hidden, follows })?;
+                follows = true;
             }
         }
         Ok(Some(items))
@@ -374,6 +398,13 @@ impl RaggedRows for Level<'_> {
             None => error,
         })
     }
+}
+
+/// Which elements of a span no row of these chunks shows.
+fn hidden_in(chunks: &[LevelChunk<'_>], span: &Range<usize>) -> Result<Hidden> {
+    let mut hidden = Hidden::all(span.len())?;
+    chunks.iter().for_each(|chunk| chunk.show(chunk.rows(), span, &mut hidden));
+    Ok(hidden)
 }
 
 /// Whether an element is refused that another row may have, too.

@@ -30,3 +30,36 @@ def test_texts_that_no_row_shows(item: pa.DataType, nullable: bool):
         back.validate(full=True)
         assert back.to_pylist() == source.to_pylist()
         assert back.type.value_type == item
+
+
+@pytest.mark.parametrize("depth", [0, 1], ids=["lists", "lists of lists"])
+def test_list_views_between_null_rows_have_their_items_once(depth: int):
+    rows = 100
+    items = pa.array(range(2 * rows), pa.int32())
+    for _ in range(depth):
+        items = pa.ListArray.from_arrays(pa.array(range(2 * rows + 1), pa.int32()), items)
+    starts = pa.array(reversed(range(2 * rows)), pa.int32())
+    views = pa.ListViewArray.from_arrays(starts, pa.array([1] * (2 * rows), pa.int32()), items)
+    ends = pa.array(range(0, 2 * rows + 1, 2), pa.int32())
+    # Every other row is null and spans views, so that those of the others are gathered.
+    lists = pa.ListArray.from_arrays(ends, views, mask=pa.array([row % 2 == 0 for row in range(rows)]))
+    for column, row in ((lists, 1), (pa.chunked_array([lists[:31], lists[31:]]), 1)):
+        ragged = ad.to_ragged(column, nulls=7)
+        copies = 2 if isinstance(column, pa.ChunkedArray) else 1
+        assert len(ragged.values.values) == copies * 2 * rows
+        back: Any = pa.array(ad.to_arrow(ragged))
+        assert back.to_pylist() == [value or [] for value in column.to_pylist()]
+        with pytest.raises(ad.CastError, match="the value 197 ") as caught:
+            ad.to_ragged(column, nulls=7, dtype="int8")
+        assert caught.value.row == row
+
+
+def test_list_views_after_a_row_without_any_are_those_of_their_array():
+    views = pa.ListViewArray.from_arrays(
+        pa.array([2, 0], pa.int32()), pa.array([1, 2], pa.int32()), pa.array([1, 2, 3])
+    )
+    inner = pa.ListArray.from_arrays(pa.array([0, 0, 1, 2], pa.int32()), views)
+    outer = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), inner, mask=pa.array([False, True, False]))
+    ragged = ad.to_ragged(outer, nulls=0)
+    assert len(ragged.values.values.values) == 3
+    assert pa.array(ad.to_arrow(ragged)).to_pylist() == [[[]], [], [[[1, 2]]]]
