@@ -7,6 +7,7 @@ use super::arrow_dunders::{c_array, c_device_array};
 use super::capsule::schema_capsule;
 use super::device_request::ToDevice;
 use super::dlpack_dunders::{DlpackArguments, copy_of_dlpack, dlpack_device, export_dlpack};
+use super::escapes::python_escapes;
 use super::exchange::memory;
 use super::options::Legacy;
 use super::{Device, pickle};
@@ -145,7 +146,8 @@ impl Array {
     fn __repr__(&self) -> String {
         let field = self.0.field();
         let name = if field.name().is_empty() { String::new() } else { format!("{:?}, ", field.name()) };
-        format!("Array({name}{}, length={}, device={})", field.data_type(), self.0.len(), self.0.device())
+        let what = python_escapes(&format!("{name}{}", field.data_type()));
+        format!("Array({what}, length={}, device={})", self.0.len(), self.0.device())
     }
 }
 

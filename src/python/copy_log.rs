@@ -2,6 +2,7 @@
 
 use pyo3::prelude::*;
 
+use super::escapes::python_escapes;
 use super::html;
 use crate::error::Counted;
 
@@ -31,7 +32,8 @@ impl CopyEntry {
     }
 
     fn __repr__(&self) -> String {
-        format!("CopyEntry(what={:?}, why={:?}, bytes={})", self.0.what, self.0.why, self.0.bytes)
+        let entry = &self.0;
+        python_escapes(&format!("CopyEntry(what={:?}, why={:?}, bytes={})", entry.what, entry.why, entry.bytes))
     }
 }
 

@@ -8,6 +8,7 @@ use pyo3::wrap_pyfunction;
 
 use super::column_names::names;
 use super::dtype;
+use super::escapes::python_escapes;
 use super::group_call::{self, Passed};
 use super::nulls::parse_nulls;
 use crate::dtype::DType;
@@ -116,7 +117,7 @@ impl Group {
             text.push_str(&format!(", nulls={}", nulls.bind(py).repr()?));
         }
         if let Some(validity) = self.core.validity_name() {
-            text.push_str(&format!(", validity={validity:?}"));
+            text.push_str(&python_escapes(&format!(", validity={validity:?}")));
         }
         text.push(')');
         Ok(text)

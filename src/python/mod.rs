@@ -21,6 +21,7 @@ mod dlpack_dunders;
 mod dtype;
 mod dunder_order;
 mod errors;
+mod escapes;
 mod exchange;
 mod exit;
 mod explain;

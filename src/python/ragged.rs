@@ -13,6 +13,7 @@ use super::arrow_dunders::{c_array, c_device_array, requested_field};
 use super::capsule::schema_capsule;
 use super::counts::count;
 use super::device_request::result_source;
+use super::escapes::type_text;
 use super::exchange::{Access, Arrays, memory, namespace};
 use super::input::{self, InputChunks};
 use super::nulls::parse_nulls;
@@ -174,7 +175,8 @@ impl Ragged {
         let parts = [("lengths", &self.lengths), ("shapes", &self.shapes), ("validity", &self.validity)];
         let parts: String =
             parts.iter().filter(|(_, part)| part.is_some()).map(|(name, _)| format!(", {name}")).collect();
-        let origin = self.ragged.field().map_or_else(String::new, |field| format!(", from {}", field.data_type()));
+        let origin =
+            self.ragged.field().map(|field| format!(", from {}", type_text(field.data_type()))).unwrap_or_default();
         let (rows, offsets) = (Counted(self.ragged.len(), "row"), self.ragged.offsets().dtype());
         format!("Ragged({rows}, values={values}, offsets={offsets}{parts}{origin})")
     }

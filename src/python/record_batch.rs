@@ -10,6 +10,7 @@ use super::capsule::{device_stream_capsule, schema_capsule, stream_capsule};
 use super::column_names::known;
 use super::counts::position;
 use super::device_request::ToDevice;
+use super::escapes::{bare_name, type_text};
 use super::exchange::memory;
 use super::{Array, Device, device, html, pickle};
 use crate::arrow::{DeviceArray, DeviceArrayStream};
@@ -180,8 +181,9 @@ impl RecordBatch {
     }
 
     fn __repr__(&self) -> String {
-        let columns: Vec<String> =
-            self.0.columns().iter().map(|column| format!("{}: {}", column.name(), column.data_type())).collect();
+        let columns = self.0.columns().iter();
+        let columns = columns.map(|column| format!("{}: {}", bare_name(column.name()), type_text(column.data_type())));
+        let columns: Vec<String> = columns.collect();
         let rows = Counted(self.0.len(), "row");
         format!("RecordBatch({rows}, device={}; {})", self.0.device(), columns.join(", "))
     }

@@ -7,6 +7,7 @@ use pyo3::wrap_pyfunction;
 
 use super::column_names::known;
 use super::counts::position;
+use super::escapes::python_escapes;
 use super::{Device, device, html, pickle};
 use crate::error::{Error, ErrorKind, Language};
 use crate::explain;
@@ -109,7 +110,8 @@ impl ReportRow {
 
     fn __repr__(&self) -> String {
         let row = &self.0;
-        format!("ReportRow({:?}, {}, {}, bytes={})", row.column, row.arrow_type, row.how(), row.bytes)
+        let what = python_escapes(&format!("{:?}, {}", row.column, row.arrow_type));
+        format!("ReportRow({what}, {}, bytes={})", row.how(), row.bytes)
     }
 
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {

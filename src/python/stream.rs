@@ -12,6 +12,7 @@ use super::arrow_dunders::StreamRequest;
 use super::capsule::schema_capsule;
 use super::device_request::ToDevice;
 use super::errors::of_next;
+use super::escapes::type_text;
 use super::exchange::memory;
 use super::sources::HeldObject;
 use super::{Array, Device, RecordBatch};
@@ -275,7 +276,7 @@ impl ArrayStream {
     }
 
     fn __repr__(&self) -> String {
-        format!("ArrayStream({}, device={})", self.field.data_type(), self.device())
+        format!("ArrayStream({}, device={})", type_text(self.field.data_type()), self.device())
     }
 }
 

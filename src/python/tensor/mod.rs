@@ -27,6 +27,7 @@ use super::arrow_dunders::{c_array, c_device_array, requested_field};
 use super::capsule::schema_capsule;
 use super::device_request::ToDevice;
 use super::dlpack_dunders::{DlpackArguments, copy_of_dlpack, dlpack_device, export_dlpack};
+use super::escapes::type_text;
 use super::exchange::{TensorClass, exchange_api, memory};
 use super::lent::LentTensor;
 use super::options::Legacy;
@@ -245,7 +246,7 @@ impl Tensor {
             (true, true) => "copy, writable",
             (true, false) => "copy, read-only",
         };
-        let origin = tensor.field().map_or_else(String::new, |field| format!(", from {}", field.data_type()));
+        let origin = tensor.field().map(|field| format!(", from {}", type_text(field.data_type()))).unwrap_or_default();
         let shape = html::tuple(tensor.shape());
         format!("Tensor({}, shape={shape}, device={}, {how}{origin})", tensor.dtype(), tensor.device())
     }
