@@ -49,7 +49,8 @@ pub(super) fn column_of_type(column: &Spec) -> ReportRow {
     row.describe(column);
     row.set_column_possible(column);
     row.set_refused(column);
-    ReportRow { view: row.error.is_none() && row.steps.is_empty(), ..row }
+    // In a matrix that is refused no column lies as its result.
+    ReportRow { view: row.error.is_none() && row.steps.is_empty(), at_most: false, ..row }
 }
 
 /// The rows of a matrix that cannot be planned.

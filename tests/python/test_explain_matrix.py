@@ -147,3 +147,11 @@ def test_a_refused_matrix_tells_the_reasons_of_each_column():
         x = ad.explain(batch, order=order)["x"]
         assert (x.how, x.steps, x.bytes) == ("copy", [step], 16)
         assert ad.explain(batch.schema, order=order)["x"].steps == [step]
+
+
+@pytest.mark.parametrize("options", [{}, {"copy": True}, {"writable": True}, {"copy": False}, {"dtype": "float64"}])
+def test_no_column_of_a_refused_matrix_is_a_view(options: dict[str, Any]):
+    schema = pa.schema([("x", pa.float32()), ("y", pa.int8()), ("s", pa.string())])
+    for fills in ({}, {"nulls": 0}, {"nulls": {"x": 0}}):
+        report = ad.explain(schema, order="C", **options, **fills)
+        assert [row.how for row in report] == ["copy", "copy", "refused"], str(report)
