@@ -9,7 +9,7 @@ use super::planned_arrow::{check_requested, plan_buffer, require_plain_text};
 use super::{Ragged, Values};
 use crate::arrow::{ArrayNode, DeviceArray, array_ready_at, shared_buffer};
 use crate::column::{pack_on_device, row_validity, to_arrow};
-use crate::convert::{compact, request_field};
+use crate::convert::request_field;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::ffi::dlpack::DLDeviceType;
@@ -120,14 +120,21 @@ impl Ragged {
     /// Strings or binaries over the bytes.
     fn to_text(&self, field: &FieldRef, copy: CopyMode) -> Result<DeviceArray> {
         let Values::Tensor(values) = &self.values else { return self.to_lists(copy) };
-        if self.is_text_read(values, field) {
+        let is_read = self.is_text_read(values, field);
+        // Refuses memory that is not the CPU's, before a copy of it may leave the host.
+        if is_read && !values.device().is_cpu() {
+            values.peek_bytes()?;
+        }
+        // The bytes that are checked are those of the array: strided ones are gathered once.
+        let values = &laid_out(values, copy)?;
+        if is_read {
             match self.offsets.dtype() {
                 DType::Int32 => self.check_text::<i32>(values)?,
                 _ => self.check_text::<i64>(values)?,
             }
         }
         let mut owners = Owners::default();
-        let buffers = smallvec![std::ptr::null(), owners.start(&self.offsets, copy)?, owners.start(values, copy)?];
+        let buffers = smallvec![std::ptr::null(), owners.start(&self.offsets, copy)?, owners.keep(values)];
         let node = ArrayNode { length: self.len(), buffers, ..ArrayNode::default() };
         let array = self.export(node, owners, self.text_field(field))?;
         require_plain_text(field.data_type(), copy)?;
@@ -141,9 +148,9 @@ impl Ragged {
         }
     }
 
+    /// Refuses bytes that are no text; they lie next to each other.
     fn check_text<T: Native + Into<i64>>(&self, values: &Tensor) -> Result<()> {
-        let dense = if values.is_row_major() { values.clone() } else { compact(values, "strided values gathered")? };
-        let (bytes, offsets) = (dense.peek_bytes()?, self.offsets.peek::<T>()?);
+        let (bytes, offsets) = (values.peek_bytes()?, self.offsets.peek::<T>()?);
         let at = |offset: &T| usize::try_from((*offset).into()).unwrap_or(usize::MAX);
         let (first, last) = (offsets.first().map_or(0, at), offsets.last().map_or(0, at));
         // One pass over all of it, then only its boundaries, is faster than a pass over each row.
@@ -202,12 +209,21 @@ struct Owners {
 impl Owners {
     /// Where a tensor's elements start, next to each other; a copy of them if one is asked for or needed.
     fn start(&mut self, tensor: &Tensor, copy: CopyMode) -> Result<*const u8> {
-        let plan = plan_buffer(tensor, copy)?;
-        let tensor = if plan.is_view() { tensor.clone() } else { moved(tensor, &plan.reasons())? };
+        Ok(self.keep(&laid_out(tensor, copy)?))
+    }
+
+    /// As [`Owners::start`], of a tensor of [`laid_out`].
+    fn keep(&mut self, tensor: &Tensor) -> *const u8 {
         self.owners.push(tensor.owner().clone());
         self.orders.extend(tensor.readiness().cloned());
-        Ok(if tensor.is_empty() { std::ptr::dangling::<u64>().cast() } else { tensor.as_ptr().cast_const() })
+        if tensor.is_empty() { std::ptr::dangling::<u64>().cast() } else { tensor.as_ptr().cast_const() }
     }
+}
+
+/// A tensor with its elements next to each other; a copy of them if one is asked for or needed.
+fn laid_out(tensor: &Tensor, copy: CopyMode) -> Result<Tensor> {
+    let plan = plan_buffer(tensor, copy)?;
+    if plan.is_view() { Ok(tensor.clone()) } else { moved(tensor, &plan.reasons()) }
 }
 
 #[cfg(test)]

@@ -298,3 +298,18 @@ def test_says_that_bytes_may_be_no_text():
         ad.to_arrow(rows, type=pa.string())
     assert ad.explain(rows, to_arrow=True)["values"].refused_if == []
     assert ad.explain(ad.to_ragged(pa.array(["a"])), to_arrow=True)["values"].refused_if == []
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary()])
+def test_strided_bytes_are_gathered_once(kind):
+    offsets = np.array([0, 1, 3], np.int64 if kind == pa.large_string() else np.int32)
+    rows = ad.Ragged(np.frombuffer(b"a-b-c-", np.uint8)[::2], offsets)
+    report = ad.explain(rows, to_arrow=True, type=kind)
+    assert report["values"].steps == ["strided elements gathered"]
+    with ad.track_copies() as log:
+        array = pa.array(ad.to_arrow(rows, type=kind))
+    assert array.cast(pa.string()).to_pylist() == ["a", "bc"]
+    assert [(entry.why, entry.bytes) for entry in log] == [("strided elements gathered", 3)]
+    assert report["values"].bytes == log.bytes
+    with pytest.raises(ad.CopyError):
+        ad.to_arrow(rows, type=kind, copy=False)
