@@ -296,8 +296,12 @@ impl Spec {
     pub(crate) fn possible_steps_in_matrix(&self, options: &Options) -> Vec<PossibleStep> {
         let mut steps = Vec::new();
         let mut step = |text: String, only_if| steps.push(PossibleStep { text, only_if });
+        let is_empty = self.row_elements == 0;
         if let Some(decoding) = self.decoding() {
-            step(decoding, None);
+            step(decoding, (is_empty && self.is_of_lists()).then_some(APART));
+        }
+        if is_empty {
+            return steps;
         }
         match self.element {
             Element::Bits => step(UNPACKED.to_owned(), None),

@@ -19,7 +19,7 @@ impl MatrixSpec {
     /// Lists the steps that data of this spec may need to become a matrix; those of its columns stand in their rows of a report.
     #[must_use]
     pub(crate) fn possible_steps(&self, options: &MatrixOptions) -> Vec<PossibleStep> {
-        let is_private = options.copy.asks_for_own(options.writable);
+        let is_private = options.copy.asks_for_own(options.writable) && self.width() > 0;
         let columns =
             || self.columns().iter().flat_map(|(_, column)| column.possible_steps_in_matrix(&Options::default()));
         let is_never_view = self.has_shapes() && self.width() > 0;

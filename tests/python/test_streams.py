@@ -272,3 +272,23 @@ class TestBatchAsStream:
     def test_on_another_device_is_refused(self):
         with pytest.raises(ad.ConversionError, match="cuda"):
             ad.from_arrow(self.BATCH).__arrow_c_device_stream__(requested_device=(2, 0))
+
+
+def of_no_elements(kind: pa.DataType) -> pa.Table:
+    return pa.table({"c": pa.chunked_array([[[], []], [[]]], kind)})
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"dtype": "float32"}, {"nulls": 0}, {"nulls": "keep"}, {"writable": True}, {"order": "F"}], ids=str
+)
+@pytest.mark.parametrize("item", [pa.int32(), pa.bool_(), pa.float16(), pa.list_(pa.int8(), 2)], ids=str)
+def test_rows_of_no_elements_need_no_copy(item: pa.DataType, options: dict):
+    table = of_no_elements(pa.list_(item, 0))
+    for source in (table, table.to_reader()):
+        assert ad.to_tensor(source, columns=["c"], copy=False, **options).shape == (3, 0)
+    for source in (table, table.to_reader()):
+        tensors = ad.to_tensors(source, copy=False, **options)
+        assert tensors["c"].shape[:2] == (3, 0)
+    lists = of_no_elements(pa.list_(pa.int32()))
+    for source in (lists, lists.to_reader()):
+        assert ad.to_tensor(source, columns=["c"], length=0, copy=False, **options).shape == (3, 0)
