@@ -6,7 +6,7 @@ use arrow_schema::DataType;
 
 /// Returns a text whose names are written as by `{:?}`, with Python's escapes instead: `\x7f` for `\u{7f}`, and `\x00` for `\0`.
 pub(super) fn python_escapes(text: &str) -> String {
-    let (mut written, mut rest) = (String::with_capacity(text.len()), text);
+    let (mut written, mut rest) = (String::new(), text);
     while let Some((before, after)) = rest.split_once('\\') {
         written.push_str(before);
         if let Some((code, after)) = code_of(after) {
