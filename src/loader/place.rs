@@ -71,9 +71,16 @@ impl Place {
     }
 
     /// Returns the start of the epoch after this one.
+    ///
+    /// # Errors
+    /// If this is the last epoch that can be counted.
     #[cfg(feature = "python")]
-    pub(crate) fn next_epoch(&self) -> Self {
-        self.start_of(self.epoch.saturating_add(1))
+    pub(crate) fn next_epoch(&self) -> Result<Self> {
+        let next = self.epoch.checked_add(1).map(|epoch| self.start_of(epoch));
+        next.ok_or_else(|| {
+            let reason = format!("epoch {} is the last one: epochs are numbered in 64 bits", self.epoch);
+            Error::argument(reason).remedy_is("set the epoch to a lower number")
+        })
     }
 
     /// Returns the rows of the shuffle buffer of each lane: equal parts, rounded up, of `all`.

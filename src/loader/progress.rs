@@ -128,23 +128,26 @@ impl Progress {
     }
 
     /// Where the next iteration begins.
-    pub(crate) fn next(&self) -> Start {
+    ///
+    /// # Errors
+    /// If there is no further epoch.
+    pub(crate) fn next(&self) -> Result<Start> {
         let position = self.lock();
         let seed = position.seed;
         if position.begun {
-            let place = position.place.next_epoch();
+            let place = position.place.next_epoch()?;
             let batch_size = self.sharding.batch_size();
             let hashes = position.read(|_| None).without_rows();
-            return Start { seed, place, batch_size, of_others: OfOthers::default(), resumed: None, hashes };
+            return Ok(Start { seed, place, batch_size, of_others: OfOthers::default(), resumed: None, hashes });
         }
-        Start {
+        Ok(Start {
             seed,
             place: position.place.clone(),
             batch_size: position.batch_size,
             of_others: position.of_others,
             resumed: position.resumed.clone(),
             hashes: position.hashes.clone(),
-        }
+        })
     }
 
     /// An iteration begins there, over this source, with these hashes to go on with; its number.
@@ -176,8 +179,10 @@ impl Progress {
             let hashes = position.read(|_| Some(usize::MAX));
             let left_out = position.log.as_ref().and_then(ReadLog::left_out);
             position.ended = Some(Ended { left_out, hashes });
-            let place = position.place.next_epoch();
-            position.move_to(place, (self.sharding.batch_size(), OfOthers::default()));
+            // Of the last epoch the position stays at its end.
+            if let Ok(place) = position.place.next_epoch() {
+                position.move_to(place, (self.sharding.batch_size(), OfOthers::default()));
+            }
         }
     }
 

@@ -448,6 +448,25 @@ class TestEdges:
             with pytest.raises(error, match="epoch"):
                 ad.Loader(numbered(3), batch_size=1).set_epoch(wrong)
 
+    @pytest.mark.parametrize("is_ended", [False, True])
+    def test_an_epoch_after_the_last_one(self, is_ended: bool):
+        loader = ad.Loader(numbered(6), batch_size=3, shuffle_buffer=6, seed=1)
+        loader.set_epoch(2**64 - 2)
+        assert len(list(loader)) == 2
+        batches = iter(loader)
+        assert loader.epoch == 2**64 - 1
+        next(batches)
+        if is_ended:
+            assert (len(list(batches)), loader.left_out) == (1, 0)
+        for _ in range(2):
+            with pytest.raises(ad.ConversionError, match="epoch 18446744073709551615 is the last one"):
+                iter(loader)
+        again = ad.Loader(numbered(6), batch_size=3, shuffle_buffer=6)
+        again.load_state_dict(loader.state_dict())
+        assert len(list(again)) == (not is_ended)
+        loader.set_epoch(0)
+        assert len(list(loader)) == 2
+
     def test_xp_that_is_none(self):
         with pytest.raises(TypeError, match="namespace"):
             next(iter(ad.Loader(numbered(3), batch_size=1, xp="os")))

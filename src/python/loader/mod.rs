@@ -121,7 +121,7 @@ impl Loader {
             return Err(too_late());
         }
         self.refuse_torch_worker(py)?;
-        let next = self.progress.next();
+        let next = self.progress.next()?;
         let mut load = self.load.clone();
         let Order { buffer, bytes, permutes_shards } = self.order;
         load.shuffle = buffer.zip(next.seed).map(|(buffer, seed)| Shuffle { bytes, ..Shuffle::new(buffer, seed) });
