@@ -53,6 +53,12 @@ impl KeptMemory {
         Ok(pools)
     }
 
+    /// Returns for how many unused blocks there is room.
+    #[cfg(test)]
+    pub(super) fn places(&self) -> usize {
+        self.0.lock().unwrap().values().map(|pool| pool.places()).sum()
+    }
+
     /// Returns the addresses of the unused blocks.
     #[cfg(test)]
     pub(super) fn addresses(&self) -> std::collections::BTreeSet<usize> {

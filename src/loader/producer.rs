@@ -110,7 +110,8 @@ impl LaneRows {
             Some(shuffle) => {
                 let draws = Draws::of_rows(shuffle.seed, lane, place.epoch());
                 let (most, memory) = (place.buffer(shuffle.buffer), &options.memory);
-                Some(ShuffleBuffer::new(draws, most, groups, lane, memory, budget.clone())?)
+                let rows = (most, feed.rows());
+                Some(ShuffleBuffer::new(draws, rows, groups, lane, memory, budget.clone())?)
             }
             None => None,
         };

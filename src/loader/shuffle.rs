@@ -48,13 +48,13 @@ pub(super) struct ShuffleBuffer {
 }
 
 impl ShuffleBuffer {
-    /// Returns a buffer of at most `most` rows, which is 1 or more.
+    /// Returns a buffer of at most `most` rows, which is 1 or more, for a lane of so many rows, if they are known: it has no room for more.
     ///
     /// # Errors
     /// When an allocation fails.
     pub(super) fn new(
         draws: Draws,
-        most: usize,
+        (most, rows): (usize, Option<usize>),
         groups: &Groups,
         lane: usize,
         memory: &KeptMemory,
@@ -63,9 +63,10 @@ impl ShuffleBuffer {
         let kept = if groups.varied().is_empty() { 0 } else { size_of::<KeptRow>() };
         let widest = groups.layouts().map(|layout| layout.bytes()).max().unwrap_or(0).max(kept);
         let shift = SEGMENT.div_ceil(widest.max(1)).next_power_of_two().ilog2();
-        let segments = most.div_ceil(1 << shift).min(MOST_KEPT);
+        let room = rows.map_or(most, |rows| rows.clamp(1, most));
+        let segments = room.div_ceil(1 << shift).min(MOST_KEPT);
         let pools = memory.pools(MemoryUse::Shuffle { lane }, groups.layouts().count(), segments)?;
-        let ring = Ring::new(groups.layouts(), most.min(1 << shift), pools)?;
+        let ring = Ring::new(groups.layouts(), room.min(1 << shift), pools)?;
         let scratch = Some(Ring::single(groups.layouts(), BLOCK)?);
         let (segments, picks) = (Vec::new(), Vec::new());
         let (waiting, filled, rest, came) = (0, false, None, 0);

@@ -95,6 +95,11 @@ impl SourceRows {
         self.ready = Some((shard, stream));
     }
 
+    /// Returns the rows that are not read yet, if their number is known: reading finds more or fewer.
+    pub(super) fn rows(&self) -> Option<usize> {
+        if self.open.is_none() { self.parts.rows() } else { None }
+    }
+
     /// Checks that a shard which was read to the last of its rows has no more.
     ///
     /// # Errors

@@ -245,3 +245,19 @@ fn each_reader_is_asked_to_stop_before_one_is_waited_for() {
     begun.recv().unwrap();
     assert!(batches.stop(Duration::from_secs(60)));
 }
+
+#[test]
+fn a_buffer_has_no_room_for_more_rows_than_its_lane() {
+    for (lanes, most) in [(1, 1), (3, 9), (40, 1 << 40)] {
+        let places = [None, NonZero::new(most)].map(|most| {
+            let shuffle = most.map(|most| Shuffle::new(most, 1));
+            let options = LoadOptions { shuffle, ..in_lanes(1, 0).0 };
+            let place = Place::after(0, vec![0; lanes], 0).unwrap();
+            let shards = shards_of(&[240], |_| vec![rows(0, 240)]);
+            let found = Batches::of_shards(&shards, &Conversion::default(), &options, &place).unwrap();
+            assert!(all(found).concat().len() > 200);
+            options.memory.places()
+        });
+        assert_eq!(places[1] - places[0], lanes, "{most}");
+    }
+}
