@@ -6,6 +6,8 @@ use std::sync::Arc;
 use arrow_array::{Array, ArrayRef, make_array};
 use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_data::ArrayData;
+#[cfg(feature = "python")]
+use arrow_schema::TimeUnit;
 use arrow_schema::{DataType, FieldRef, UnionFields};
 
 use super::row_hashes::{NO_VALUE, fold, fold_bytes};
@@ -57,11 +59,31 @@ pub(super) fn has_ticks(data_type: &DataType) -> bool {
 #[cfg(feature = "python")]
 pub(super) fn fold_tick_types(hash: u64, data_type: &DataType) -> u64 {
     let mut types = String::new();
-    ticks_type(data_type, &mut |found| match found {
-        DataType::Timestamp(unit, _) => types.push_str(&DataType::Timestamp(*unit, None).to_string()),
-        other => types.push_str(&other.to_string()),
-    });
+    ticks_type(data_type, &mut |found| types.push_str(tick_type_text(found)));
     if types.is_empty() { hash } else { fold_bytes(hash, types.as_bytes()) }
+}
+
+/// Returns the text of a type whose values are hashed as ticks, without a time zone. It is written out here: states last longer than the
+/// names that arrow-rs gives its types.
+#[cfg(feature = "python")]
+fn tick_type_text(data_type: &DataType) -> &'static str {
+    match data_type {
+        DataType::Date32 => "Date32",
+        DataType::Date64 => "Date64",
+        DataType::Time32(TimeUnit::Second) => "Time32(s)",
+        DataType::Time32(_) => "Time32(ms)",
+        DataType::Time64(TimeUnit::Microsecond) => "Time64(\u{b5}s)",
+        DataType::Time64(_) => "Time64(ns)",
+        DataType::Timestamp(TimeUnit::Second, _) => "Timestamp(s)",
+        DataType::Timestamp(TimeUnit::Millisecond, _) => "Timestamp(ms)",
+        DataType::Timestamp(TimeUnit::Microsecond, _) => "Timestamp(\u{b5}s)",
+        DataType::Timestamp(TimeUnit::Nanosecond, _) => "Timestamp(ns)",
+        DataType::Duration(TimeUnit::Second) => "Duration(s)",
+        DataType::Duration(TimeUnit::Millisecond) => "Duration(ms)",
+        DataType::Duration(TimeUnit::Microsecond) => "Duration(\u{b5}s)",
+        DataType::Duration(TimeUnit::Nanosecond) => "Duration(ns)",
+        _ => "",
+    }
 }
 
 fn relabelled(data: ArrayData) -> Result<ArrayData> {

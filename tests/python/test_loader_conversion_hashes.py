@@ -60,3 +60,31 @@ def test_what_changes_rows_matters(other: dict[str, Any]):
 
     assert padded(**other) != padded()
     assert padded(value=0.0) != padded(value=-0.0)
+
+
+# Of an Arrow column of each type, whose values are hashed as ticks.
+TICKS = {
+    pa.date32(): 15313927009956931760,
+    pa.date64(): 7911263278936339758,
+    pa.time32("s"): 1254934822719405455,
+    pa.time32("ms"): 7729048767801526108,
+    pa.time64("us"): 3673792756421353979,
+    pa.time64("ns"): 16169233831050944425,
+    pa.timestamp("s"): 5170777993845797222,
+    pa.timestamp("ms"): 7369380702679175485,
+    pa.timestamp("us"): 4481299924518641240,
+    pa.timestamp("ns"): 13094268980960463791,
+    pa.timestamp("us", "Europe/Berlin"): 4481299924518641240,
+    pa.duration("s"): 15979117980249404914,
+    pa.duration("ms"): 5276927579514320469,
+    pa.duration("us"): 3388871989582695050,
+    pa.duration("ns"): 15733167619169538774,
+}
+
+
+@pytest.mark.parametrize("data_type", TICKS, ids=str)
+def test_the_types_of_ticks_have_the_same_text_in_every_release(data_type: pa.DataType):
+    table = pa.table({"t": pa.array([0], data_type)})
+    loader = ad.Loader(table, batch_size=1, columns={"x": ad.arrow("t")})
+    next(iter(loader))
+    assert loader.state_dict()["conversion"] == TICKS[data_type]
