@@ -3,10 +3,11 @@
 use std::ops::Range;
 use std::ptr;
 
+use crate::clock::Moment;
 use crate::error::{Error, Outcome};
 use crate::ipc::{HANDLE, Shared};
 use crate::pages::{Pages, Protection};
-use crate::race::{Kind, Log};
+use crate::race::{Access, Kind, Log, Rule};
 use crate::virtual_memory::Mapping;
 
 /// What fresh memory holds, so that a read before the first write shows.
@@ -91,6 +92,8 @@ pub(crate) struct Block {
     /// Whether its free has been asked for.
     pub(crate) freeing: bool,
     pub(crate) log: Log,
+    /// Frees that have not run, after which the block was given out again all the same, and what touched it before them.
+    before: Vec<(Moment, Log)>,
     pub(crate) origin: Origin,
     /// Allocations in the order of streams that have not run: it may be freed by now, and given out again.
     pub(crate) awaited: u32,
@@ -116,6 +119,7 @@ impl Block {
             life,
             freeing,
             log,
+            before: Vec::new(),
             origin,
             awaited,
             bytes,
@@ -151,6 +155,23 @@ impl Block {
         Ok((self.at(address), opened))
     }
 
+    /// The block is given out again before its free has run.
+    pub(crate) fn given_out_before(&mut self, free: Moment) {
+        self.before.push((free, std::mem::take(&mut self.log)));
+    }
+
+    /// The free at `at` has run, and so has all that is ordered before it.
+    pub(crate) fn freed_at(&mut self, at: &Moment) {
+        self.before.retain(|(free, _)| !free.is(at));
+    }
+
+    /// Logs an access. A kernel's becomes known when it runs, which may be after the block was given out again: what is ordered before a
+    /// free is compared with what was there before that.
+    pub(crate) fn log(&mut self, access: Access) -> Option<(Rule, Access)> {
+        let before = self.before.iter_mut().find(|(free, _)| access.at.known_to(&free.clock));
+        before.map_or(&mut self.log, |(_, log)| log).add(access)
+    }
+
     /// Whether nobody has the block: it was freed, and not given out again since.
     pub(crate) fn is_nobodys(&self) -> bool {
         self.life == Life::Freed && self.awaited == 0
@@ -178,7 +199,7 @@ impl Block {
             Kind::Allocate | Kind::Free => None,
         });
         let ranges = |(access, protection)| {
-            let access: &crate::race::Access = access;
+            let access: &Access = access;
             access.ranges.iter().map(move |range| (range.clone(), protection))
         };
         pages.protect(used.flat_map(ranges));

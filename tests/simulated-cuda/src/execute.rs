@@ -117,7 +117,10 @@ impl State {
                 self.memory.get_mut(*base).expect("a block is never forgotten").fill_fresh();
                 Ok(())
             }
-            Action::Free(base) => self.free_now(*base),
+            Action::Free(base) => {
+                self.memory.get_mut(*base).expect("a block is never forgotten").freed_at(&at);
+                self.free_now(*base)
+            }
             Action::Copy(copy) => self.run_copy(copy),
             Action::Fill(fill) => self.run_fill(fill),
             Action::Kernel(launch) => self.run_kernel(stream, &at, launch),

@@ -145,7 +145,7 @@ impl Memory {
         if block.place != Place::Device && !access.by_host {
             self.changed.push(base);
         }
-        block.log.add(access)
+        block.log(access)
     }
 
     /// Notes that the operation at `at` has run, in every block that it touched.

@@ -216,9 +216,12 @@ impl Call {
         let (base, unseen) = match self.take_again(pool, stream, size) {
             Some((again, reuse)) => {
                 self.memory.add_again(again.base, new);
-                if reuse != Reuse::Ordered {
+                let block = self.memory.get_mut(again.base).expect("given out again just now");
+                match reuse {
+                    Reuse::Ordered => {}
                     // Whoever used it conflicts with the free already, and with no work that comes now.
-                    self.memory.get_mut(again.base).expect("given out again just now").log = Log::default();
+                    Reuse::Done => block.log = Log::default(),
+                    Reuse::Waits => block.given_out_before(again.at.clone()),
                 }
                 (again.base, (reuse == Reuse::Waits).then_some((again.stream, again.at.tick)))
             }

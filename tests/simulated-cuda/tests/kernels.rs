@@ -131,6 +131,35 @@ fn two_kernels_that_share_no_bytes_need_no_order() {
 }
 
 #[test]
+fn a_kernel_that_runs_late_used_the_block_before_its_free() {
+    let name = "a_kernel_that_runs_late_used_the_block_before_its_free";
+    // A race with the free, or a fault, where the memory is gone by then.
+    let cases = &[(false, None), (true, Some("kernel #2 on non-blocking stream 4"))];
+    support::with(name, &[("REUSE", "1")], cases, |run| {
+        open(0);
+        let (_, function) = load(run);
+        let streams = [stream(false), stream(false), stream(false)];
+        let reader = stream(false);
+        let data = device_in(streams[0], BYTES);
+        for (turn, owner) in streams.into_iter().enumerate() {
+            // The pool gives the block to another stream, which the driver has wait for the free.
+            assert!(turn == 0 || device_in(owner, BYTES) == data);
+            fill(data, 7, BYTES, owner);
+            if run.fault && turn == 1 {
+                // Ordered behind the block's allocation, and by nothing before its free.
+                wait(reader, owner);
+                launch(function, data, data, BYTES, 1, reader);
+            }
+            launch(function, data, data, BYTES, 1, owner);
+            ok!(cuMemFreeAsync(data, owner));
+        }
+        for stream in streams {
+            let _ = support::call!(cuStreamSynchronize(stream));
+        }
+    });
+}
+
+#[test]
 fn what_is_still_queued_at_exit_is_checked() {
     proves("what_is_still_queued_at_exit_is_checked", "race: kernel", |run| {
         open(0);
