@@ -153,14 +153,11 @@ fn plan_possible(
     };
     let are_emptied = matches!(options.nulls, NullPolicy::Nan | NullPolicy::Fill(_));
     let may_span_nulls = !is_on_host && part == "offsets" && are_null && are_emptied;
-    let is_runs = matches!(spec.field().data_type(), DataType::RunEndEncoded(_, _));
     let are_joined = is_values && in_chunks;
     let refused_if = &mut undecided.refused_if;
     refused_if.extend((are_null && options.nulls == NullPolicy::Error).then(|| NULLS.to_owned()));
     refused_if.extend(may_span_nulls.then(|| SPAN_ELEMENTS.to_owned()));
     refused_if.extend((are_joined && spec.has_codes()).then(|| DICTIONARIES.to_owned()));
-    refused_if
-        .extend((are_joined && is_on_host && is_runs && spec.is_cast()).then(|| "null rows span runs".to_owned()));
     if !is_on_host && part == "offsets" {
         plan.waits.extend(ends_read(level, may_span_nulls));
         let is_read = !has_lengths(level) && !is_cuda(device);
@@ -227,4 +224,145 @@ pub(crate) fn check_ragged(field: &FieldRef, pad: Option<Pad>, options: &Options
 
 fn refused_part(parts: Vec<Part>) -> Result<()> {
     parts.into_iter().try_for_each(|part| part.error.map_or(Ok(()), Err))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::device::Device;
+    use crate::dtype::DType;
+    use crate::ffi::dlpack::DLDeviceType;
+    use crate::spec::{CHUNKS, JOINED, Scalar};
+
+    fn list(item: DataType, nullable: bool) -> FieldRef {
+        Arc::new(Field::new("c", DataType::List(Arc::new(Field::new("item", item, nullable))), nullable))
+    }
+
+    fn part_on(device: Device, name: &str, field: &FieldRef, options: &Options, in_chunks: bool) -> Part {
+        let parts = plan_schema_on(field, device, options, in_chunks).unwrap();
+        parts.into_iter().find(|part| part.name == name).unwrap()
+    }
+
+    fn refused_if(name: &str, field: &FieldRef, options: &Options, in_chunks: bool) -> Vec<String> {
+        part_on(Device::CPU, name, field, options, in_chunks).undecided.unwrap().refused_if
+    }
+
+    fn steps(name: &str, field: &FieldRef, options: &Options, in_chunks: bool) -> Vec<String> {
+        part_on(Device::CPU, name, field, options, in_chunks).undecided.unwrap().steps
+    }
+
+    #[test]
+    fn nulls_are_refused_where_there_may_be_some_and_the_policy_says_so() {
+        let (plain, keep) = (Options::default(), Options::default().nulls(NullPolicy::Keep));
+        for name in ["offsets", "values"] {
+            assert_eq!(refused_if(name, &list(DataType::Int64, true), &plain, true), [NULLS]);
+            assert!(refused_if(name, &list(DataType::Int64, false), &plain, true).is_empty());
+            assert!(refused_if(name, &list(DataType::Int64, true), &keep, true).is_empty());
+        }
+        assert!(refused_if("validity", &list(DataType::Int64, true), &keep, true).is_empty());
+    }
+
+    #[test]
+    fn dictionaries_of_several_chunks_alone_may_differ() {
+        let codes = DataType::Dictionary(Box::new(DataType::Int8), Box::new(DataType::Utf8));
+        for (item, name, in_chunks, is_refused) in [
+            (codes.clone(), "values", true, true),
+            (codes.clone(), "values", false, false),
+            (codes, "offsets", true, false),
+            (DataType::Int8, "values", true, false),
+        ] {
+            let expected: &[&str] = if is_refused { &[DICTIONARIES] } else { &[] };
+            // Values of a dictionary may be null.
+            let options = Options::default().nulls(NullPolicy::Keep);
+            assert_eq!(refused_if(name, &list(item, false), &options, in_chunks), expected);
+        }
+    }
+
+    #[test]
+    fn runs_that_null_rows_span_are_cast_too() {
+        let fields = [("run_ends", DataType::Int32), ("values", DataType::Int64)];
+        let [ends, values] = fields.map(|(name, data_type)| Arc::new(Field::new(name, data_type, false)));
+        let options = Options::default().dtype(DType::Int8).nulls(NullPolicy::Keep);
+        let field = list(DataType::RunEndEncoded(ends, values), true);
+        assert!(refused_if("values", &field, &options, true).is_empty());
+    }
+
+    #[test]
+    fn what_is_done_to_offsets_depends_on_the_type_and_the_options() {
+        let field = list(DataType::Int64, true);
+        let views = Field::new("c", DataType::ListView(Arc::new(Field::new("item", DataType::Int64, true))), true);
+        let views = Arc::new(views);
+        let (plain, own) = (Options::default(), Options::default().copy(CopyMode::Always));
+        let rebased = "offsets of a slice rebased, if it is one";
+        assert_eq!(steps("offsets", &field, &plain, true), [JOINED, rebased]);
+        assert_eq!(steps("offsets", &field, &plain, false), [rebased]);
+        assert!(steps("offsets", &views, &plain, false).is_empty());
+        assert_eq!(steps("offsets", &views, &plain, true), [JOINED]);
+        assert_eq!(steps("offsets", &field, &own, false), [PRIVATE, rebased]);
+        assert_eq!(steps("lengths", &views, &own, true), [PRIVATE]);
+        let never = Options::default().copy(CopyMode::Never);
+        assert_eq!(refused_if("lengths", &views, &never.nulls(NullPolicy::Keep), true), [CHUNKS]);
+    }
+
+    #[test]
+    fn null_rows_that_span_elements_are_emptied_where_nulls_are_filled() {
+        let field = list(DataType::Int64, true);
+        let emptied = "null rows made empty, if they span elements".to_owned();
+        let filled = [NullPolicy::Nan, NullPolicy::Fill(Scalar::Int(0))];
+        for nulls in filled.into_iter().chain([NullPolicy::Keep, NullPolicy::Error]) {
+            let options = Options::default().dtype(DType::Float32).nulls(nulls);
+            for name in ["offsets", "values"] {
+                let is_filled = filled.contains(&nulls);
+                assert_eq!(steps(name, &field, &options, true).contains(&emptied), is_filled, "{name} {nulls:?}");
+                assert!(!steps(name, &field, &options, false).contains(&emptied));
+            }
+        }
+    }
+
+    #[test]
+    fn texts_in_views_are_gathered_and_nothing_else() {
+        let texts: FieldRef = Arc::new(Field::new("c", DataType::Utf8View, true));
+        let options = Options::default().copy(CopyMode::Always).nulls(NullPolicy::Fill(Scalar::Int(0)));
+        for name in ["offsets", "values"] {
+            assert_eq!(steps(name, &texts, &options, true), ["views gathered"]);
+        }
+        let cast = steps("values", &texts, &options.dtype(DType::Int16), true);
+        assert_eq!(cast, ["views gathered", "cast from uint8 to int16"]);
+    }
+
+    #[test]
+    fn offsets_on_a_device_are_read_and_elements_as_their_options_ask() {
+        let metal = Device::new(DLDeviceType::METAL, 0);
+        let field = list(DataType::Int64, true);
+        let views = Field::new("c", DataType::ListView(Arc::new(Field::new("item", DataType::Int64, true))), true);
+        let views: FieldRef = Arc::new(views);
+        let plain = Options::default();
+        let offsets = part_on(metal, "offsets", &field, &plain, false);
+        assert_eq!(offsets.waits, ["the first and the last offset are read"]);
+        assert!(offsets.error.unwrap().reason().contains("whose runtime is not known"));
+        let offsets = part_on(metal, "offsets", &views, &plain, false);
+        assert!(offsets.waits.is_empty() && offsets.error.is_none());
+        let offsets = part_on(metal, "offsets", &views, &plain.clone().nulls(NullPolicy::Fill(Scalar::Int(0))), false);
+        assert_eq!(offsets.waits, ["whether null rows span elements is read"]);
+        assert_eq!(offsets.undecided.unwrap().refused_if, [SPAN_ELEMENTS]);
+        assert_eq!(part_on(metal, "values", &field, &plain, false).waits, [NULLS_READ]);
+        assert!(part_on(Device::CPU, "values", &field, &plain, false).waits.is_empty());
+        assert!(part_on(Device::CPU, "offsets", &field, &plain, false).waits.is_empty());
+    }
+
+    #[test]
+    fn dictionaries_on_a_device_are_read_where_chunks_may_have_several() {
+        let metal = Device::new(DLDeviceType::METAL, 0);
+        let codes = DataType::Dictionary(Box::new(DataType::Int8), Box::new(DataType::Utf8));
+        let (codes, plain) = (list(codes, false), Options::default());
+        let waits = |field: &FieldRef, options: &Options, in_chunks| {
+            part_on(metal, "values", field, options, in_chunks).waits.contains(&DICTIONARIES_READ)
+        };
+        assert!(waits(&codes, &plain, true));
+        assert!(!waits(&codes, &plain, false));
+        assert!(!waits(&codes, &plain.clone().copy(CopyMode::Never), true));
+        assert!(!waits(&list(DataType::Int8, false), &plain, true));
+    }
 }
