@@ -203,3 +203,51 @@ fn rows_field(column: &FieldRef, group: &Group) -> Result<FieldRef> {
         _ => Ok(column.clone()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::Scalar;
+
+    fn group(group: Group) -> VariedGroup {
+        let item = |data_type: &DataType| Arc::new(Field::new("item", data_type.clone(), true));
+        let codes = DataType::Dictionary(Box::new(DataType::Int8), Box::new(DataType::Utf8));
+        let fields = [
+            ("codes", DataType::List(item(&codes))),
+            ("numbers", DataType::List(item(&DataType::Int8))),
+            ("views", DataType::ListView(item(&DataType::Int8))),
+        ];
+        let fields = fields.map(|(name, data_type)| Field::new(name, data_type, true));
+        let field = Arc::new(Field::new("", DataType::Struct(fields.to_vec().into()), false));
+        VariedGroup::new(&Conversion::default(), &field, "x", &group).unwrap()
+    }
+
+    fn padded(column: &str) -> Group {
+        Group::padded(column, Pad::new(Scalar::Int(0)))
+    }
+
+    #[test]
+    fn rows_of_codes_have_codes_and_batches_have_none() {
+        for (own, has_codes) in [
+            (Group::ragged("codes"), true),
+            (padded("codes"), true),
+            (Group::ragged("numbers"), false),
+            (padded("numbers"), false),
+            (Group::arrow(["codes"]), false),
+        ] {
+            assert_eq!(group(own.clone()).has_codes().unwrap(), has_codes, "{own:?}");
+        }
+    }
+
+    #[test]
+    fn only_ragged_rows_of_list_views_are_always_joined() {
+        for (own, joins) in [
+            (Group::ragged("views"), true),
+            (padded("views"), false),
+            (Group::arrow(["views"]), false),
+            (Group::ragged("numbers"), false),
+        ] {
+            assert_eq!(group(own.clone()).joins_always(), joins, "{own:?}");
+        }
+    }
+}

@@ -433,6 +433,9 @@ mod tests {
                 MatrixSpec::new(&of(columns), None, |_| Options::default().decimal(DecimalMode::Unscaled), None)
             };
             assert_eq!(unscaled(&[("a", decimal(4, 1)), ("b", decimal(6, 1))]).unwrap().dtype(), dtype);
+            // Without decimal places they are numbers.
+            let beside_number = |scale| unscaled(&[("a", decimal(4, scale)), ("b", DataType::Int16)]);
+            assert!(beside_number(0).is_ok() && beside_number(1).is_err());
             let error = unscaled(&[("a", decimal(4, 1)), ("b", decimal(4, 2))]).unwrap_err();
             assert!(error.reason().contains("\"a\"") && error.reason().contains("\"b\""), "{error}");
         }

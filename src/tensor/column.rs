@@ -41,3 +41,38 @@ fn field_of_column(field: &FieldRef, dimensions: usize) -> Option<FieldRef> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow_schema::Field;
+
+    use super::*;
+
+    fn lists(item: Field, size: i32) -> Field {
+        Field::new("item", DataType::FixedSizeList(Arc::new(item), size), true)
+    }
+
+    /// The type of a column of rows of this field, with an extension type of this name.
+    fn column_of(shape: &[usize], field: Field, extension: Option<&str>) -> Option<DataType> {
+        let metadata = extension.map(|name| (EXTENSION_TYPE_NAME_KEY.to_owned(), name.to_owned()));
+        let field = Arc::new(field.with_metadata(metadata.into_iter().collect()));
+        let tensor = Tensor::from_vec(vec![0_i32; shape.iter().product()], shape).unwrap();
+        let column = Tensor { field: Some(field), ..tensor }.column(0).unwrap();
+        column.field.map(|field| field.data_type().clone())
+    }
+
+    #[test]
+    fn a_column_has_the_field_of_an_item_unless_that_is_an_element() {
+        let int = || Field::new("item", DataType::Int32, true);
+        let (tensor, other) = (Some("arrow.fixed_shape_tensor"), Some("arrow.other"));
+        for (extension, of_pairs) in [(None, true), (other, true), (tensor, false)] {
+            assert_eq!(column_of(&[2, 3], lists(int(), 3), extension), Some(DataType::Int32));
+            let pairs = lists(int(), 2);
+            let expected = of_pairs.then(|| pairs.data_type().clone());
+            assert_eq!(column_of(&[2, 3, 2], lists(pairs, 3), extension), expected, "{extension:?}");
+        }
+        assert_eq!(column_of(&[2, 3], int(), None), None);
+    }
+}
