@@ -8,7 +8,7 @@ use arrow_array::{Array, ArrayRef, BooleanArray, make_array, new_empty_array};
 use arrow_buffer::{Buffer, NullBuffer};
 use arrow_cast::{CastOptions, cast_with_options};
 use arrow_data::{ArrayData, ArrayDataBuilder};
-use arrow_schema::{DataType, Field};
+use arrow_schema::{DataType, Field, FieldRef};
 
 use super::bitmap::bits_of_bools;
 use super::exact_cast::{cast_shown, check_cast, impossible, no_cast};
@@ -75,18 +75,20 @@ pub(super) fn requested_values(original: &ArrayRef, own: &Field, to: &DataType) 
     }
 }
 
-/// Lists whose items become those of another type by [`requested_values`].
-fn with_items(original: &ArrayRef, (item, wanted): (&Field, &DataType), to: &DataType) -> Result<ArrayRef> {
+/// Lists whose items become those of another type by [`requested_values`], and which become lists of another kind then.
+fn with_items(original: &ArrayRef, (item, wanted): (&Field, &FieldRef), to: &DataType) -> Result<ArrayRef> {
     // Every byte is a bool, also of items that no row shows. Other items of those may not survive.
-    let lists = if is_of_bools(leaf(item), leaf_type(wanted)) { original.clone() } else { shown(original)? };
+    let lists = if is_of_bools(leaf(item), leaf(wanted).data_type()) { original.clone() } else { shown(original)? };
     let data = lists.to_data();
     let items = data.child_data().first().cloned().map(make_array);
     let items = items.ok_or_else(|| Error::internal("lists without items"))?;
-    let items = requested_values(&items, item, wanted).map_err(|error| {
+    let items = requested_values(&items, item, wanted.data_type()).map_err(|error| {
         let row = error.row().and_then(|item| row_with_item(lists.as_ref(), item, None));
         row.map_or(error.clone(), |row| error.at_row(row))
     })?;
-    built(data.into_builder().data_type(to.clone()).child_data(vec![items.to_data()]))
+    let of_items = lists_of(original.data_type(), wanted);
+    let lists = built(data.into_builder().data_type(of_items).child_data(vec![items.to_data()]))?;
+    if lists.data_type() == to { Ok(lists) } else { cast_shown(&lists, to) }
 }
 
 /// Whether [`requested_values`] does not leave a request to arrow-rs, but for what it knows of all values.
@@ -141,22 +143,38 @@ fn is_of_bools(own: &Field, to: &DataType) -> bool {
     own.extension_type_name() == Some(BOOL8) && *own.data_type() == DataType::Int8 && is_wanted
 }
 
-/// The items of lists of one kind, and the type of those that they become.
-fn items_of_one_kind<'a>(own: &'a DataType, to: &'a DataType) -> Option<(&'a Field, &'a DataType)> {
-    let (item, wanted) = match (own, to) {
-        (DataType::List(item), DataType::List(wanted)) => (item, wanted),
-        (DataType::LargeList(item), DataType::LargeList(wanted)) => (item, wanted),
-        (DataType::FixedSizeList(item, size), DataType::FixedSizeList(wanted, other)) if size == other => {
-            (item, wanted)
-        }
-        _ => return None,
-    };
-    Some((item, wanted.data_type()))
+/// The items of lists of any kind, and the field that they become in lists; `None` where the lengths of the lists differ by their types.
+fn items_of_lists<'a>(own: &'a DataType, to: &'a DataType) -> Option<(&'a Field, &'a FieldRef)> {
+    match (own, to) {
+        (DataType::FixedSizeList(_, size), DataType::FixedSizeList(_, other)) if size != other => None,
+        _ => Some((item_field(own)?, item_field(to)?)),
+    }
+}
+
+/// The field of the items of lists of any kind. Maps are none.
+fn item_field(data_type: &DataType) -> Option<&FieldRef> {
+    match data_type {
+        DataType::FixedSizeList(item, _) => Some(item),
+        other => item_of_lists(other),
+    }
+}
+
+/// Lists of this type, with other items.
+fn lists_of(lists: &DataType, item: &FieldRef) -> DataType {
+    let item = item.clone();
+    match lists {
+        DataType::FixedSizeList(_, size) => DataType::FixedSizeList(item, *size),
+        DataType::LargeList(_) => DataType::LargeList(item),
+        DataType::ListView(_) => DataType::ListView(item),
+        DataType::LargeListView(_) => DataType::LargeListView(item),
+        _ => DataType::List(item),
+    }
 }
 
 /// The same items, if arrow-rs makes something else of them, at any level: bits and text of bools, and decimals of floats and floats of decimals.
-fn own_items<'a>(own: &'a Field, to: &'a DataType) -> Option<(&'a Field, &'a DataType)> {
-    items_of_one_kind(own.data_type(), to).filter(|(item, wanted)| {
+fn own_items<'a>(own: &'a Field, to: &'a DataType) -> Option<(&'a Field, &'a FieldRef)> {
+    items_of_lists(own.data_type(), to).filter(|(item, wanted)| {
+        let wanted = wanted.data_type();
         let is_nearest = are_decimals_and_floats(item.data_type(), wanted);
         is_nearest || is_of_bools(item, wanted) || own_items(item, wanted).is_some()
     })
@@ -164,17 +182,7 @@ fn own_items<'a>(own: &'a Field, to: &'a DataType) -> Option<(&'a Field, &'a Dat
 
 /// The field of the innermost items of lists, or the field itself.
 fn leaf(field: &Field) -> &Field {
-    match field.data_type() {
-        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => leaf(item),
-        _ => field,
-    }
-}
-
-fn leaf_type(data_type: &DataType) -> &DataType {
-    match data_type {
-        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => leaf(item).data_type(),
-        other => other,
-    }
+    item_field(field.data_type()).map_or(field, |item| leaf(item))
 }
 
 /// Whether codes of numbers, dates or times become what they stand for, as another type. arrow-rs has no exact way back to all such codes, but
