@@ -250,6 +250,7 @@ impl Conversion {
             ResultForm::Results | ResultForm::Ragged => {}
             ResultForm::Padded(pad) => {
                 self.check_padded()?;
+                self.refuse_length()?;
                 let options = &self.of(field.name());
                 let parts = match chunks {
                     Some(chunks) => PlannedPadded::new(field, chunks, pad, options).and_then(|rows| rows.parts()),

@@ -145,6 +145,7 @@ impl Conversion {
     ) -> Result<ConversionPlan<(Tensor, Tensor)>> {
         let chunks = Chunks::of(data)?;
         self.check_rows(chunks.field())?;
+        self.refuse_length()?;
         self.plan_asked(&chunks, ResultForm::Padded(pad), both_tensors)
     }
 

@@ -61,6 +61,7 @@ impl Conversion {
     pub fn padded<'a>(&self, data: impl TryInto<Chunks<'a>, Error: Into<Error>>, pad: Pad) -> Result<(Tensor, Tensor)> {
         let chunks = Chunks::of(data)?;
         self.check_rows(chunks.field())?;
+        self.refuse_length()?;
         self.convert_padded(chunks.field(), chunks.arrays(), pad, false)
     }
 
@@ -68,6 +69,15 @@ impl Conversion {
     pub(super) fn check_rows(&self, field: &FieldRef) -> Result<()> {
         self.check_columns(field)?;
         self.refuse_columns(field)
+    }
+
+    /// Refuses a length of lists, beside that of the padding.
+    pub(super) fn refuse_length(&self) -> Result<()> {
+        if self.length == PerColumn::default() {
+            return Ok(());
+        }
+        Err(Error::argument("a length is for lists that become rows of one shape, and these are padded")
+            .remedy_is(Remedy::NoLength))
     }
 
     /// The validity bitmap of the rows over the same memory, on any device; `None` where the array says that no row is null. Nulls

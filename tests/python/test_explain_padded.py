@@ -90,3 +90,11 @@ def test_codes_of_different_dictionaries_are_not_padded_together() -> None:
     assert row.error == str(caught.value)
     matrix, _ = ad.to_ragged(pa.chunked_array([codes(["a", "b"])] * 2), pad=(0, None))
     assert np.asarray(matrix).tolist() == [[0, 1], [0, 1]]
+
+
+def test_padded_rows_have_no_length_beside_that_of_pad():
+    lists = pa.array([[1], [2]], pa.list_(pa.decimal64(5, 0)))
+    for length in (1, 3, {"": 1}):
+        with pytest.raises(ad.ConversionError, match="these are padded; leave length= out"):
+            ad.explain(lists, pad=(0, 2), decimal="unscaled", length=length)
+    assert ad.explain(lists, pad=(0, 2), decimal="unscaled")[0].how == "copy"
