@@ -163,6 +163,20 @@ mod tests {
     }
 
     #[test]
+    fn shards_with_hashes_are_read_for_these_if_all_are_compared() {
+        let expected = Arc::new(BTreeMap::from([(3, Digest { samples: 1, digest: 5 })]));
+        let log = ReadLog::new(Vec::new(), 1);
+        let opens = |all, shuffled| {
+            let (log, expected) = (log.clone(), expected.clone());
+            let checks = Checks { log, expected, all, shuffled, dictionaries: None, had: None };
+            [3, 4].map(|shard| checks.opens(shard))
+        };
+        assert_eq!([opens(false, false), opens(false, true)], [[false; 2]; 2]);
+        // The next state must have hashes of every shard of a lane that is shuffled.
+        assert_eq!([opens(true, false), opens(true, true)], [[true, false], [true, true]]);
+    }
+
+    #[test]
     fn a_rank_that_shuffles_has_every_row_of_its_lanes() {
         let mut load = LoadOptions::new(Sharding::new(4, false, 1, 2).unwrap());
         assert_eq!(OwnRows::new((0, 1), 16, 4, &load).until, 13);

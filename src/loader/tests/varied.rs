@@ -1,7 +1,7 @@
 //! Tests rows of different lengths in batches: which rows they are, and which row an error names.
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::Int64Type;
+use arrow_array::types::{Int8Type, Int64Type};
 use arrow_array::{ListArray, ListViewArray};
 
 use super::shards::shards_of;
@@ -127,4 +127,31 @@ fn a_row_that_is_too_long_is_named_by_its_shard_and_number() {
         assert_eq!((error.column(), error.row()), (Some("ids"), Some(wrong % half)), "{error}");
         assert!(error.reason().contains(&format!("shard {}", wrong / half)), "{error}");
     }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "needs thousands of rows")]
+fn waiting_rows_with_more_values_than_codes_count_are_copied_apart() {
+    // A sixteenth of the buffer, which is copied together, has 160 words, and a code of 8 bits counts 128.
+    let (arrays, each, buffer) = (90, 64, 2560);
+    let word = |row: usize| format!("word {row}");
+    let array = |array: usize| {
+        let words: Vec<String> = (array * each..(array + 1) * each).map(word).collect();
+        let words: ArrayRef = Arc::new(words.iter().map(String::as_str).collect::<DictionaryArray<Int8Type>>());
+        DeviceArray::from_record_batch(&RecordBatch::try_from_iter([("w", words)]).unwrap()).unwrap()
+    };
+    let shuffle = Some(Shuffle::new(NonZero::new(buffer).unwrap(), 5));
+    let options = LoadOptions { shuffle, prefetch: 0, ..LoadOptions::new(split(10)) };
+    let stream = stream_of((0..arrays).map(array).collect());
+    let conversion = named([("w", Group::arrow(["w"]))]);
+    let mut found = Vec::new();
+    for batch in Batches::new(stream, &conversion, &options, &Place::start(0)).unwrap() {
+        let [words] = &batch.unwrap().varied[..] else { panic!("one group") };
+        let words = words.as_arrow().unwrap().to_record_batch().unwrap();
+        let words = words.column(0).as_dictionary::<Int8Type>().clone();
+        let words = words.downcast_dict::<arrow_array::StringArray>().unwrap();
+        found.extend(words.into_iter().map(|word| word.unwrap().to_owned()));
+    }
+    let expected: Vec<String> = shuffled(arrays * each, shuffle, 0).into_iter().map(word).collect();
+    assert_eq!(found, expected);
 }
