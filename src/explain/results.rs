@@ -12,7 +12,8 @@ use crate::kernels::reads_lists_on;
 use crate::matrix::{PlannedResult, with_planned_result};
 use crate::plan::Action;
 use crate::spec::{
-    CopyMode, MatrixOptions, MatrixSpec, Options, PossibleStep, ResultKind, ResultSpec, Spec, unless_one_chunk,
+    CopyMode, MatrixOptions, MatrixSpec, MemoryOrder, Options, PossibleStep, ResultKind, ResultSpec, Spec,
+    unless_one_chunk,
 };
 
 /// Explains a result of these chunks, or of any data of its type where they are `None`. Why it is refused stands in its rows.
@@ -22,7 +23,9 @@ pub(crate) fn explain_spec(result: &ResultSpec, chunks: Option<&[DeviceArray]>, 
     if result.specs().any(|spec| reads_lists_on(spec, device)) {
         // The host reads the offsets of lists before it plans.
         return match check_lists(result, chunks, device) {
-            Ok(()) => explain_type(result, options).unread_on(device).of_rows(DeviceArray::rows_of(chunks)),
+            Ok(()) => explain_type(result, options)
+                .unread_on(device)
+                .of_rows(DeviceArray::rows_of(chunks), options.memory_order),
             Err(error) => refused(result, device, error),
         };
     }
@@ -49,11 +52,22 @@ fn check_lists(result: &ResultSpec, chunks: &[DeviceArray], device: Device) -> R
 }
 
 impl Report {
-    /// The report of so many rows, which was made of types alone.
-    fn of_rows(mut self, rows: usize) -> Self {
+    /// The report of so many rows, which was made of types alone; columns of a matrix are packed in this order.
+    fn of_rows(mut self, rows: usize, order: MemoryOrder) -> Self {
         for row in self.rows.iter_mut().chain(&mut self.matrices) {
             if let Some(first) = row.shape.first_mut() {
                 *first = first.or_else(|| i64::try_from(rows).ok());
+            }
+            row.bytes = row.result_bytes().filter(|_| row.error.is_none() && !row.view).unwrap_or(0);
+        }
+        if let [whole] = self.matrices.as_slice()
+            && whole.error.is_none()
+            && !whole.view
+        {
+            for row in self.rows.iter_mut().filter(|row| row.error.is_none() && row.steps.is_empty()) {
+                (row.view, row.at_most) = (true, whole.at_most);
+                row.pack(order);
+                row.set_kernel(!whole.at_most);
             }
         }
         self

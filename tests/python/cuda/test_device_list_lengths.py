@@ -272,6 +272,23 @@ def test_chunks_without_rows_have_nothing_to_read(work: Any) -> None:
                     is_the_same(made[name], tensor)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("keywords", [{}, {"copy": True}, {"dtype": "float64"}, {"order": "C"}, {"order": "F"}])
+def test_explain_counts_the_bytes_of_a_copy(kind: str, keywords: dict[str, Any]) -> None:
+    column = lists(kind, numbers("int16", 1 + 2 * 20), 2)
+    source = ad.from_arrow(DeviceArray(pa.StructArray.from_arrays([column, column], ["a", "b"])).give())
+    report = ad.explain(source, length=2, **keywords)
+    with ad.track_copies() as log:
+        (ad.to_tensor if "order" in keywords else ad.to_tensors)(source, length=2, **keywords)
+    rows = [*report, *report.matrices]
+    full = 2 * 2 * 20 * np.dtype(str(rows[0].dtype)).itemsize
+    assert report.bytes == full
+    assert [row.bytes for row in rows] == [full // 2, full // 2, full][: len(rows)]
+    # A report reads no offset, so it tells what a copy takes where a view may do, too.
+    assert log.bytes in ((0, full) if rows[-1].how == "view or copy" else (full,))
+    assert {(row.how, row.kernel) for row in rows} == {(rows[-1].how, True)}
+
+
 def test_explain_of_a_validity_tells_of_lists() -> None:
     whole = masked()
     for data, keywords in (
