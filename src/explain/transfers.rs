@@ -10,6 +10,7 @@ use crate::arrow::DeviceArray;
 use crate::column::{ColumnRef, refuse_counted};
 use crate::device::Device;
 use crate::error::Result;
+use crate::ffi::dlpack::DLDeviceType;
 use crate::plan::Plan;
 use crate::ragged::is_ragged;
 #[cfg(feature = "python")]
@@ -59,16 +60,33 @@ impl ReportRow {
         if self.error.is_some() {
             return;
         }
-        let plan = plan_transfer_unasked(self.device, device).and_then(|step| {
-            let plan = Plan::transfer(step, bytes);
-            plan.refuse_steps(copy).map(|()| (step, plan))
-        });
-        match plan {
-            Ok((step, _)) if step.is_nothing() => return,
-            Ok((_, plan)) => self.take_transfer(&plan),
+        match self.plan_way(self.device, device, copy, bytes) {
+            Ok(None) => return self.send_made(device, copy, bytes),
+            Ok(Some(plan)) => self.take_transfer(&plan),
             Err(error) => (self.error, self.view) = (Some(error), false),
         }
         self.device = device;
+    }
+
+    /// Plans a transfer of so many bytes; `None` where nothing has to be done.
+    fn plan_way(&self, own: Device, device: Device, copy: CopyMode, bytes: usize) -> Result<Option<Plan>> {
+        let step = plan_transfer_unasked(own, device)?;
+        let plan = Plan::transfer(step, bytes);
+        plan.refuse_steps(copy)?;
+        Ok((!step.is_nothing()).then_some(plan))
+    }
+
+    /// Adds the way of a result that kernels may have to make: on CUDA, also where its data is in host memory that CUDA reaches.
+    fn send_made(&mut self, device: Device, copy: CopyMode, bytes: usize) {
+        let made = Device::new(DLDeviceType::CUDA, self.device.id());
+        if !(self.kernel && self.at_most) {
+            return;
+        }
+        if let Ok(Some(plan)) = self.plan_way(made, device, copy, bytes) {
+            self.take_transfer(&plan);
+            self.at_most = true;
+            self.steps.last_mut().into_iter().for_each(|step| step.push_str(", if a kernel made it"));
+        }
     }
 
     /// Adds what the plan of a transfer says.

@@ -127,6 +127,19 @@ def test_the_offsets_of_a_slice_are_rebased_at_any_alignment(
     assert row.steps == ["offsets of a slice rebased, if it is one"]
 
 
+@pytest.mark.parametrize("skipped", [0, 1])
+def test_the_rebased_offsets_of_page_locked_memory_are_copied_back(skipped: int) -> None:
+    data = pa.array([[n] * (n % 4) for n in range(1, 50)], pa.list_(pa.int8()))[skipped:]
+    array = ad.from_arrow(DeviceArray(data, CUDA_HOST).give())
+    row = ad.explain(array, device="cuda_host")["offsets"]
+    with ad.track_copies() as log:
+        made = ad.to_ragged(array, device="cuda_host")
+    assert made.offsets.device == array.device
+    assert (row.how, row.bytes, row.device) == ("view or copy", 2 * made.offsets.nbytes, array.device)
+    assert row.steps[1:] == ["copied to cuda_host:0, direct, if a kernel made it"]
+    assert log.bytes == skipped * row.bytes
+
+
 def test_without_a_copy_a_slice_is_refused_once_it_is_known_to_be_one() -> None:
     data = pa.array([[1, 2], [3]])
     array = ad.from_arrow(DeviceArray(data).give())
