@@ -189,3 +189,26 @@ def test_a_stream_dunder_for_devices_that_is_not_implemented_leaves_the_one_for_
     assert [len(batch) for batch in ad.Loader(HostStream(), batch_size=1)] == [1, 1]
     with pytest.raises(NotImplementedError, match="no devices"):
         ad.to_tensor(NoStream())
+
+
+@pytest.mark.parametrize("kind", [AttributeError, TypeError])
+@pytest.mark.parametrize("dunder", ["__arrow_c_array__", "__arrow_c_stream__", "__arrow_c_schema__"])
+def test_what_the_first_call_raised_is_raised(dunder: str, kind: type[Exception]):
+    class Source:
+        is_called = False
+
+        def __getattr__(self, name: str) -> Any:
+            if name != dunder:
+                raise AttributeError(name)
+            if self.is_called:
+                raise RuntimeError("asked again")
+
+            def call(*_: Any) -> None:
+                self.is_called = True
+                raise kind("what is wrong")
+
+            return call
+
+    work = ad.explain if dunder == "__arrow_c_schema__" else ad.to_tensor
+    with pytest.raises(kind, match="what is wrong"):
+        work(Source())

@@ -11,6 +11,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 
+use crate::python::answers::answer;
 use crate::python::interrupted::unhidden;
 
 #[allow(clashing_extern_declarations, reason = "PyO3 declares them without unwinding")]
@@ -97,10 +98,17 @@ pub(in crate::python) fn call_if_present<'py>(
     // SAFETY: attached; two live objects, and the NULL that ends the arguments.
     let result = parked_when_unwound(|| unsafe { call(this, name.as_ptr(), end) });
     // SAFETY: a new reference, or NULL with an exception set.
-    match unsafe { Bound::from_owned_ptr_or_err(py, result) } {
-        Ok(result) => Ok(Some(result)),
-        Err(error) if error.is_instance_of::<PyAttributeError>(py) && !object.hasattr(name)? => Ok(None),
-        Err(error) if error.is_instance_of::<PyTypeError>(py) && object.getattr(name)?.is_none() => Ok(None),
-        Err(error) => Err(unhidden(object, error)),
-    }
+    let error = match unsafe { Bound::from_owned_ptr_or_err(py, result) } {
+        Ok(result) => return Ok(Some(result)),
+        Err(error) => error,
+    };
+    // The look for the method may raise, too: what the call raised is the answer then.
+    let is_absent = if error.is_instance_of::<PyAttributeError>(py) {
+        answer(py, object.hasattr(name))? == Some(false)
+    } else if error.is_instance_of::<PyTypeError>(py) {
+        answer(py, object.getattr(name))?.is_some_and(|method| method.is_none())
+    } else {
+        false
+    };
+    if is_absent { Ok(None) } else { Err(unhidden(object, error)) }
 }
