@@ -76,6 +76,7 @@ pub use stream::BatchStream;
 pub(crate) use target::check_device;
 pub use vocabulary::DistinctValues;
 
+use crate::alloc::fallible;
 use crate::arrow::DeviceArrayStream;
 use crate::convert::check_environment;
 use crate::copy_log;
@@ -232,12 +233,22 @@ impl Batches {
         let lanes = shards.lanes(load, place)?;
         load.sharding.check_lanes(lanes.len())?;
         // The end of a single lane is found when it is read: the number of rows may not be known.
-        let rounds = (lanes.len() != 1).then(|| {
-            let rows = lanes.iter().map(|lane| lane.rows().unwrap_or_default()).collect::<Vec<_>>();
-            let own = (load.sharding.batch_size(), load.sharding.of_others());
-            let last = known.of_others.map_or(own, |of_others| (known.batch_size, of_others));
-            place.rounds_left(&rows, last, &load.sharding)
-        });
+        let rounds = match lanes.len() {
+            1 => None,
+            _ => {
+                let rows = fallible::collected(lanes.iter().map(|lane| Ok(lane.rows().unwrap_or_default())))?;
+                let own = (load.sharding.batch_size(), load.sharding.of_others());
+                let last = known.of_others.map_or(own, |of_others| (known.batch_size, of_others));
+                if let Some(lane) = place.lane_beyond(&rows, last.0, last.1).filter(|_| known.of_others.is_some()) {
+                    let taken = place.taken().get(lane).copied().unwrap_or_default();
+                    let found = rows.get(lane).copied().unwrap_or_default();
+                    let reason = format!("the state is after row {taken} of lane {lane}, and the lane has {found}");
+                    let remedy = "load the state into a loader of the source that it was taken from";
+                    return Err(Error::argument(reason).remedy_is(remedy));
+                }
+                Some(place.rounds_left(&rows, last, &load.sharding))
+            }
+        };
         let period = load.sharding.period(lanes.len());
         let readers = if load.prefetch == 0 { 1 } else { load.readers.clamp(1, period) };
         let log = ReadLog::new(lanes.clone(), readers);

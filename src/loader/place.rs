@@ -185,6 +185,16 @@ impl Place {
         Some(end)
     }
 
+    /// Returns the lane of the last batch that is known to have been made, if more rows were taken of it than a batch takes that begins before
+    /// its end: no iteration comes to this place. Other lanes may have ended in batches of any size. `batch_size` is that of the last round.
+    pub(super) fn lane_beyond(&self, rows: &[usize], batch_size: usize, of_others: OfOthers) -> Option<usize> {
+        let lanes = self.taken.len();
+        let last = (self.next_lane + lanes.checked_sub(of_others.batches.checked_add(1)?)?) % lanes;
+        // States of earlier versions do not tell that the batch may be another worker's, who had none: it is counted all the same.
+        let most = rows.get(last)?.checked_add(batch_size.checked_mul(2)?)?;
+        self.taken.get(last).filter(|taken| **taken >= most).map(|_| last)
+    }
+
     /// Returns how many rows of lanes with these numbers of rows were not taken.
     fn left(&self, rows: &[usize]) -> usize {
         let left = rows.iter().zip(&self.taken).map(|(rows, taken)| rows.saturating_sub(*taken));
@@ -295,6 +305,43 @@ mod tests {
                 }
             }
         }
+    }
+
+    proptest! {
+        #[test]
+        fn no_lane_is_beyond_its_end_where_iterations_stop(
+            rows in proptest::collection::vec(0_usize..30, 12),
+            steps in proptest::collection::vec((1_usize..9, 0_usize..3, 0_usize..3, any::<bool>(), 0_usize..6), 1..6),
+        ) {
+            let mut place = Place::after(0, vec![0; rows.len()], 0).unwrap();
+            let mut last = (1, OfOthers::default());
+            for (size, world, workers, drop_last, rounds) in steps {
+                let (world, workers) = ([1, 2, 3][world], [1, 2, 4][workers]);
+                for worker in 0..workers {
+                    let sharding = Sharding::new(size, drop_last, 0, world).unwrap().for_worker(worker, workers).unwrap();
+                    let made = place.rounds_left(&rows, last, &sharding).0.min(rounds);
+                    let after = place.after_rounds(made, &sharding);
+                    let state = if made == 0 { last } else { (size, sharding.of_others()) };
+                    prop_assert_eq!(after.lane_beyond(&rows, state.0, state.1), None);
+                    if worker + 1 == workers {
+                        (place, last) = (after, state);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_last_batch_that_began_behind_its_lane_was_not_made() {
+        let beyond = |taken: [usize; 3], of_others| {
+            let others = OfOthers { batches: of_others, drop_last: None };
+            Place::after(0, taken.to_vec(), 1).unwrap().lane_beyond(&[10, 11, 12], 2, others)
+        };
+        assert_eq!([beyond([13, 0, 0], 0), beyond([0, 99, 99], 0), beyond([0, 0, 99], 0)], [None; 3]);
+        assert_eq!([beyond([14, 0, 0], 0), beyond([0, 0, 99], 1)], [Some(0), Some(2)]);
+        assert_eq!([beyond([99, 99, 99], 3), beyond([99, 99, 99], usize::MAX)], [None; 2]);
+        let far = Place::after(0, vec![usize::MAX], 0).unwrap();
+        assert_eq!(far.lane_beyond(&[1], usize::MAX, OfOthers::default()), None);
     }
 
     #[test]

@@ -211,3 +211,25 @@ def test_a_lane_whose_last_batch_counted_more_rows_than_later_ones_have():
 def in_lanes(lanes: int, batch_size: int, **options: str) -> ad.Loader:
     sources = [(pa.table({"a": list(range(103))}), 103)]
     return ad.Loader(sources=sources, lanes=lanes, batch_size=batch_size, columns=["a"], **options)
+
+
+@pytest.mark.parametrize("shuffle_buffer", [0, 6])
+def test_a_state_beyond_the_lane_of_its_last_batch_is_refused(shuffle_buffer: int):
+    table = pa.table({"a": list(range(40))})
+
+    def loader() -> ad.Loader:
+        return ad.Loader(
+            sources=[(table, 40)], batch_size=2, lanes=4, shuffle_shards=False, shuffle_buffer=shuffle_buffer, seed=1
+        )
+
+    first = loader()
+    next(iter(first))
+    state = first.state_dict()
+    for taken, lane in (([1000, 0, 0, 0], 0), ([1000] * 4, 0)):
+        resumed = loader()
+        resumed.load_state_dict({**state, "taken": taken})
+        with pytest.raises(ad.ConversionError, match=f"after row 1000 of lane {lane}, and the lane has 10"):
+            list(resumed)
+    resumed = loader()
+    resumed.load_state_dict(state)
+    assert len(list(resumed)) == 19
