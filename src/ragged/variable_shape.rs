@@ -12,13 +12,12 @@ pub(super) fn check_rows(shapes: &Tensor, offsets: &Tensor, shown: impl Fn(usize
     let (shapes, offsets) = (shapes.peek::<i32>()?, offsets.peek::<i32>()?);
     for (row, ends) in offsets.windows(2).enumerate().filter(|(row, _)| shown(*row)) {
         let shape = shapes.get(row * ndim..(row + 1) * ndim).unwrap_or(&[]);
-        let elements =
-            shape.iter().try_fold(
-                1_i64,
-                |product, extent| {
-                    if *extent < 0 { None } else { product.checked_mul(i64::from(*extent)) }
-                },
-            );
+        // An extent of zero ends the product, whatever the others are.
+        let elements = match shape {
+            shape if shape.iter().any(|extent| *extent < 0) => None,
+            shape if shape.contains(&0) => Some(0),
+            shape => shape.iter().try_fold(1_i64, |product, extent| product.checked_mul(i64::from(*extent))),
+        };
         let length = ends.iter().rev().copied().map(i64::from).reduce(|end, start| end - start);
         if elements.is_none() || elements != length {
             let reason = format!("the shape {shape:?} for a row of {} elements", length.unwrap_or(0));

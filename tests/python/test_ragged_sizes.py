@@ -41,3 +41,12 @@ def test_more_elements_than_32_bit_offsets_count_are_refused_by_the_plan(kind: s
     assert ad.memory_stats() == before
     # In one chunk less than that they are counted.
     assert ad.to_ragged(pa.chunked_array([chunk] * 2), nulls=nulls).offsets.shape == ((2 << 16) + 1,)
+
+
+def test_a_shape_without_elements_may_have_any_extents():
+    shapes = np.array([[2**31 - 1, 2**31 - 1, 2**31 - 1, 0]], np.int32)
+    assert len(ad.Ragged(np.zeros(0), np.zeros(2, np.int32), shapes=shapes)) == 1
+    shapes[0, 0] = -1
+    with pytest.raises(ad.ConversionError) as caught:
+        ad.Ragged(np.zeros(0), np.zeros(2, np.int32), shapes=shapes)
+    assert caught.value.row == 0
