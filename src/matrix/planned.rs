@@ -64,8 +64,7 @@ pub(super) fn check_matrix_rows(spec: &MatrixSpec, chunks: &[DeviceArray], optio
 }
 
 fn check_decoded(spec: &MatrixSpec, chunks: &[MatrixChunk]) -> Result<()> {
-    let columns = chunks.iter().map(|chunk| chunk.columns(spec, &(0..chunk.rows())));
-    check_matrix(spec, &columns.collect::<Result<Vec<_>>>()?)
+    check_matrix(spec, &all_columns(spec, chunks)?.0)
 }
 
 /// The chunks of the column at this position.

@@ -23,17 +23,28 @@ impl Ragged {
             made => return made,
         };
         let Some(spans) = self.spans()? else { return Err(error) };
-        let mut shown = fallible::filled(self.values.len(), false)?;
-        for span in spans.iter().flatten() {
-            shown.get_mut(span.clone()).into_iter().flatten().for_each(|shown| *shown = true);
+        let of_first = |rows: usize| {
+            let shown = shown_by(spans.get(..rows).unwrap_or(&spans), self.values.len())?;
+            to_arrow(elements, Some(&collect_bools(shown.len(), shown.iter().copied())?), copy)
+        };
+        let row_of = |error: &Error| error.row().and_then(|element| row_of(&spans, element));
+        let mut error = match of_first(spans.len()) {
+            Err(error) => error,
+            made => return made,
+        };
+        let mut row = row_of(&error);
+        // Rows of list views stand in any order: one before may show a later code. Found by halving.
+        let (mut start, mut end) = (0, row.filter(|_| self.lengths.is_some()).unwrap_or(0));
+        while start < end {
+            let middle = start + (end - start) / 2;
+            match of_first(middle + 1) {
+                Err(lower) if lower.row().is_some() => (end, row, error) = (middle, row_of(&lower), lower),
+                _ => start = middle + 1,
+            }
         }
-        let valid = collect_bools(shown.len(), shown.iter().copied())?;
-        to_arrow(elements, Some(&valid), copy).map_err(|error| {
-            // Ragged rows have no place for a validity of elements.
-            let row = error.row().and_then(|element| row_of(&spans, element));
-            let error = error.remedy_is("set it to a code that there is, for null elements by a fill");
-            row.map_or(error.clone(), |row| error.at_row(row))
-        })
+        // Ragged rows have no place for a validity of elements.
+        let error = error.remedy_is("set it to a code that there is, for null elements by a fill");
+        Err(row.map_or(error.clone(), |row| error.at_row(row)))
     }
 
     /// Returns the error of a row of the elements, which are rows themselves, as that of the row that shows it.
@@ -71,6 +82,20 @@ impl Ragged {
             }
         }
     }
+}
+
+/// Returns which of so many elements these rows show. Rows may lie over each other: each element is looked at once.
+fn shown_by(spans: &[Option<Range<usize>>], elements: usize) -> Result<Vec<bool>> {
+    let mut shown = fallible::filled(elements, false)?;
+    let mut sorted = fallible::with_room(spans.len())?;
+    sorted.extend(spans.iter().flatten().cloned());
+    sorted.sort_unstable_by_key(|span: &Range<usize>| span.start);
+    let mut end = 0;
+    for span in sorted {
+        shown.get_mut(span.start.max(end)..span.end).unwrap_or_default().fill(true);
+        end = end.max(span.end);
+    }
+    Ok(shown)
 }
 
 /// Returns the first row that shows an element.

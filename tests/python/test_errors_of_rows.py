@@ -103,3 +103,25 @@ def test_the_error_of_list_views_is_what_is_wrong_in_the_row_that_it_names(is_ne
     assert "300" in reason
     assert refused([300, None, 1, 1], [2, 1, 3, 0])[:2] == (ad.NullError, 1)
     assert refused([None, 1, None], [1, 2, 0], None)[1:] == (1, "2 null elements, the first one here")
+
+
+def test_the_lowest_row_of_list_views_whose_codes_are_none():
+    items = codes([7, 8, 0], [False, False, True])
+    ragged = ad.to_ragged(lists(pa.ListViewArray, [2, 1, 0], [1, 1, 1], items), nulls="keep")
+    with pytest.raises(ad.ConversionError, match="the code 8") as caught:
+        ad.to_arrow(ragged)
+    assert caught.value.row == 1
+
+
+def test_a_code_that_is_none_in_a_later_group_is_that_of_its_row():
+    def batch(number: int, value: float) -> pa.RecordBatch:
+        keys = pa.Array.from_buffers(pa.int8(), 2, [None, pa.array([0, number], pa.int8()).buffers()[1]])
+        wrong = pa.DictionaryArray.from_arrays(keys, pa.array(["x", None]), safe=False)
+        return pa.record_batch({"wide": [1.0, value], "a": wrong, "b": wrong})
+
+    table = pa.Table.from_batches([batch(0, 1.0), batch(0, 1.0), batch(9, 1.0), batch(0, 1e300)])
+    columns = {"x": ad.group(["wide"], dtype="float32"), "y": ["a", "b"]}
+    for data in (table, table.to_reader()):
+        with pytest.raises(ad.ConversionError, match="beyond the dictionary's 2 values") as caught:
+            ad.to_tensors(data, columns=columns, nulls="keep")
+        assert (caught.value.column, caught.value.row) == ("a", 5)
