@@ -1,10 +1,11 @@
-//! Which exceptions of Python code mean "no", and which must reach the caller?
+//! Which exceptions of Python code mean "no", and which must reach the caller? Which objects are mappings?
 //!
 //! Python runs signal handlers between the bytecodes of whatever code runs, so any call may raise `KeyboardInterrupt`, which must not be
 //! taken for an answer.
 
 use pyo3::PyTypeInfo;
 use pyo3::exceptions::PyException;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFloat, PyInt, PyMapping, PyString};
 
@@ -50,4 +51,18 @@ pub(super) fn is_mapping(object: &Bound<'_, PyAny>) -> PyResult<bool> {
         return Ok(false);
     }
     object.is_instance(PyMapping::type_object(object.py()).as_any())
+}
+
+/// A new dict of a dict or another mapping; `None` for anything else.
+pub(super) fn mapping<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyDict>>> {
+    if let Ok(dict) = object.cast::<PyDict>() {
+        // The caller's own dict can change while it is read: by another thread, or by what reading its values runs.
+        return dict.copy().map(Some);
+    }
+    if !is_mapping(object)? {
+        return Ok(None);
+    }
+    let dict = PyDict::new(object.py());
+    dict.call_method1(intern!(object.py(), "update"), (object,))?;
+    Ok(Some(dict))
 }

@@ -8,10 +8,10 @@ use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFrozenSet, PyInt, PyList, PySet, PyString, PyTuple};
 
-use super::answers::answer;
+use super::answers::{answer, mapping};
 use super::counts::wide;
 use super::input::InputChunks;
-use super::options::{key, mapping};
+use super::options::key;
 use super::sources::name_of;
 use super::stream::wrap;
 use crate::arrow::DeviceArray;

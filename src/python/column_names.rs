@@ -4,8 +4,8 @@ use pyo3::exceptions::{PyKeyError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString};
 
-use super::answers::answer;
-use super::options::{mapping, names_as_str};
+use super::answers::{answer, mapping};
+use super::options::names_as_str;
 
 /// The error for groups where there is one result.
 pub(super) fn groups_of_one() -> PyErr {

@@ -7,9 +7,8 @@ use arrow_schema::FieldRef;
 use pyo3::intern;
 use pyo3::prelude::*;
 
-use super::answers::answer;
+use super::answers::{answer, mapping};
 use super::capsule::call;
-use super::options::mapping;
 use crate::arrow::DeviceArrayStream;
 use crate::spec::{may_be_objects, with_objects};
 

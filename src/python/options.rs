@@ -2,11 +2,10 @@
 
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyTypeError;
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt, PyList, PyString};
 
-use super::answers::is_mapping;
+use super::answers::mapping;
 use super::counts::count;
 use super::dtype;
 use super::nulls::parse_nulls;
@@ -34,19 +33,6 @@ const DECIMAL: Words<DecimalMode> = Words { keyword: "decimal", words: &[("unsca
 /// The words of `dictionary=`.
 const DICTIONARY: Words<DictionaryMode> =
     Words { keyword: "dictionary", words: &[("codes", DictionaryMode::Codes), ("values", DictionaryMode::Values)] };
-/// A new dict of a dict or another mapping; `None` for anything else.
-pub(super) fn mapping<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyDict>>> {
-    if let Ok(dict) = object.cast::<PyDict>() {
-        // The caller's own dict can change while it is read: by another thread, or by what reading its values runs.
-        return dict.copy().map(Some);
-    }
-    if !is_mapping(object)? {
-        return Ok(None);
-    }
-    let dict = PyDict::new(object.py());
-    dict.call_method1(intern!(object.py(), "update"), (object,))?;
-    Ok(Some(dict))
-}
 
 /// `copy=` of Python.
 pub(super) fn copy_mode(copy: Option<bool>) -> CopyMode {

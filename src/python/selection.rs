@@ -4,9 +4,9 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
+use super::answers::mapping;
 use super::column_names::{groups_of_one, names};
 use super::group::Group;
-use super::options::mapping;
 use super::words::Words;
 use crate::spec::{self, MemoryOrder, Selection};
 

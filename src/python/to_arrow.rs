@@ -8,11 +8,11 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 
-use super::answers::answer;
+use super::answers::{answer, mapping};
 use super::arrow_input;
 use super::exchange::memory;
 use super::input::{self, InputChunks};
-use super::options::{copy_mode, key, mapping};
+use super::options::{copy_mode, key};
 use super::sources::{Reads, name_of, remedy};
 use super::stream::wrap;
 use super::{Ragged, counts, device, tensor_input};

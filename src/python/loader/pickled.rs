@@ -7,8 +7,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFunction, PyList, PyModule, PyTuple, PyType};
 
 use super::class::Loader;
+use crate::python::answers::mapping;
 use crate::python::categories::write_categories;
-use crate::python::options::{mapping, write_keywords};
+use crate::python::options::write_keywords;
 use crate::python::{Array, Device, RecordBatch, pickle};
 use crate::spec::Selection;
 

@@ -7,8 +7,9 @@ use pyo3::types::{PyDict, PyString};
 
 use super::whole::read_whole;
 use crate::loader::{Statistic, Statistics};
+use crate::python::answers::mapping;
 use crate::python::counts::count;
-use crate::python::options::{key, mapping};
+use crate::python::options::key;
 use crate::spec::Scalar;
 
 /// The most values of a column whose mode is asked for, unless the caller says otherwise.
