@@ -83,7 +83,7 @@ impl ForeignEvent {
         if self.is_known_outside() {
             return Ok(waited.map(|()| stream)?);
         }
-        // Asked again, as a stream of which nobody knows is lost.
+        // A stream that may be a part of a capture is never used again, so one failure of the driver is not taken for the answer.
         let is_drawn_in = current.is_capturing(stream.stream()).or_else(|_| current.is_capturing(stream.stream()));
         let stream = match is_drawn_in {
             Ok(false) => Some(stream),

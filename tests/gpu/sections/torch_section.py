@@ -164,15 +164,20 @@ def left(seconds: float) -> int:
     return blocks
 
 
-def reused_under_a_reader(named: bool) -> int:
-    """Elements that a late reader finds overwritten, in memory that was let go of before it ran."""
-    # So that the allocator has no other block to give.
+def the_only_block() -> tuple[Any, Any]:
+    """A tensor of the producer, and ours over it, when the allocator has no other block of that size to give."""
     torch.cuda.synchronize()
     left(10)
     torch.cuda.empty_cache()
     with torch.cuda.stream(PRODUCER):
         tensor = torch.full((ROWS,), BEHIND, device="cuda", dtype=torch.float32)
         ours = ad.from_dlpack(tensor)
+    return tensor, ours
+
+
+def reused_under_a_reader(named: bool) -> int:
+    """Elements that a late reader finds overwritten, in memory that was let go of before it ran."""
+    tensor, ours = the_only_block()
     with torch.cuda.stream(CONSUMER):
         read = torch.empty((ROWS,), device="cuda", dtype=torch.float32)
     torch.cuda.synchronize()
@@ -205,12 +210,7 @@ def check_released_memory_is_not_reused_under_a_reader() -> None:
 
 def reused_in_a_capture(captured: Any, named: bool) -> int:
     """As `reused_under_a_reader`, for memory that is let go of in a capture. The reader is no part of the graph."""
-    torch.cuda.synchronize()
-    left(10)
-    torch.cuda.empty_cache()
-    with torch.cuda.stream(PRODUCER):
-        tensor = torch.full((ROWS,), BEHIND, device="cuda", dtype=torch.float32)
-        ours = ad.from_dlpack(tensor)
+    tensor, ours = the_only_block()
     with torch.cuda.stream(CONSUMER):
         read, filled = (torch.empty((ROWS,), device="cuda", dtype=torch.float32) for _ in range(2))
     with torch.cuda.stream(captured):
@@ -226,7 +226,7 @@ def reused_in_a_capture(captured: Any, named: bool) -> int:
         read.copy_(lent)
     address, graph = tensor.data_ptr(), torch.cuda.CUDAGraph()
     with torch.cuda.stream(captured):
-        # Unlike `torch.cuda.graph`, this does not wait for the reader. A query of ours that can breaks this capture.
+        # Unlike `torch.cuda.graph`, this does not wait for the reader. In this mode an unsafe call of ours breaks it.
         graph.capture_begin(capture_error_mode="global")
         filled.fill_(BEHIND)
         del lent, ours, tensor
