@@ -13,8 +13,10 @@ ARRAY_API_TESTS ?=
 # Of the topics of `make bench`, those wanted, such as pack,back; and 1 for small sizes, to see that it runs.
 ONLY ?=
 QUICK ?=
-# How the simulated driver orders work: these two fail every proof of `make prove-waits`. `make test-schedules` runs the others.
+# How the simulated driver orders work: these two fail every proof of `make prove-waits`. `make test-schedules` runs all of the others.
 CUDA_SCHEDULES ?= lazy,random:1
+# Every schedule but the first runs each Python test with one in so many of its parameter sets.
+CUDA_SHARE ?= 4
 # 1: `make check-versions` builds polars with the oldest Rust, too, in ten minutes.
 SLOW ?=
 # 1: `make audit` asks the database of advisories, too.
@@ -276,10 +278,10 @@ test-python: $(STAMPS)/installed $(TEST_SETS:%=$(STAMPS)/%)
 	@$(if $(filter light,$(INTEROP)),echo 'LEFT OUT by INTEROP=light: the tests against torch')
 
 test-cuda: $(STAMPS)/installed $(STAMPS)/test simulated-cuda
-	$(BIN)/python tests/cuda/run.py --schedules $(CUDA_SCHEDULES) --cargo-flags='$(CARGO_FLAGS)' -- $(IN_PARALLEL)
+	$(BIN)/python tests/cuda/run.py --schedules $(CUDA_SCHEDULES) --share $(CUDA_SHARE) --cargo-flags='$(CARGO_FLAGS)' -- $(IN_PARALLEL)
 
 test-schedules:
-	$(MAKE) --no-print-directory test-cuda CUDA_SCHEDULES=eager,random:2,random:3,random:4
+	$(MAKE) --no-print-directory test-cuda CUDA_SCHEDULES=eager,random:1,random:2,random:3,random:4 CUDA_SHARE=1
 
 # The kernels as the text that the driver compiles, made by one version of nvrtc on Linux.
 ptx: $(STAMPS)/ptx

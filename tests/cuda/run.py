@@ -51,7 +51,7 @@ def simulated_driver() -> Path:
     return folder
 
 
-def environment(schedule: str, log: Path, skip: int | None) -> dict[str, str]:
+def environment(schedule: str, log: Path, skip: int | None, share: int = 1) -> dict[str, str]:
     """`schedule` may name a machine for the virtual clock: `clock on h100-sxm`."""
     schedule, _, machine = schedule.partition(" on ")
     path = [
@@ -63,6 +63,7 @@ def environment(schedule: str, log: Path, skip: int | None) -> dict[str, str]:
         "LD_LIBRARY_PATH": ":".join(part for part in path if part),
         "SIMULATED_CUDA_SCHEDULE": schedule,
         "SIMULATED_CUDA_LOG": str(log),
+        "ARROW_DLPACK_CUDA_SHARE": str(share),
     }
     if schedule.startswith("random:") and int(schedule.removeprefix("random:")) % 2:
         # Pools and streams as they are on a device: what was freed comes back at once, on any stream.
@@ -147,8 +148,13 @@ def failure_of(program: str, name: str, schedule: str, skip: int | None) -> str 
 
 
 def run_python(
-    schedule: str, skip: int | None, arguments: list[str], tests: Sequence[str] = ("tests/python/cuda",)
+    schedule: str,
+    skip: int | None,
+    arguments: list[str],
+    tests: Sequence[str] = ("tests/python/cuda",),
+    share: int = 1,
 ) -> Outcome:
+    """`share`: of each test's parameter sets one in so many runs, and the first."""
     with tempfile.TemporaryDirectory() as folder:
         command = [
             sys.executable,
@@ -163,7 +169,7 @@ def run_python(
         ran = subprocess.run(
             command,
             cwd=ROOT,
-            env=environment(schedule, Path(folder) / "log", skip),
+            env=environment(schedule, Path(folder) / "log", skip, share),
             capture_output=True,
             text=True,
             check=False,
@@ -177,14 +183,14 @@ def run_python(
     return Outcome([f"{failure} [{schedule}]" for failure in failures], sum(counted))
 
 
-def test(programs: list[str], schedules: list[str], python: bool, arguments: list[str]) -> int:
+def test(programs: list[str], schedules: list[str], share: int, python: bool, arguments: list[str]) -> int:
     tests, failed = rust_tests(programs), False
-    runs = [(schedule, tests, ["tests/python/cuda"]) for schedule in schedules]
-    runs += [(f"{CLOCK} on {machine}", [], TIMED) for machine in MACHINES]
-    for schedule, chosen, folders in runs:
+    runs = [(schedule, tests, ["tests/python/cuda"], share if at else 1) for at, schedule in enumerate(schedules)]
+    runs += [(f"{CLOCK} on {machine}", [], TIMED, 1) for machine in MACHINES]
+    for schedule, chosen, folders, one_in in runs:
         outcomes = [run_rust(chosen, schedule, None)]
         if python:
-            outcomes.append(run_python(schedule, None, arguments, folders))
+            outcomes.append(run_python(schedule, None, arguments, folders, one_in))
         failed = failed or any(outcome.failures for outcome in outcomes)
         print(
             f"{schedule:18}",
@@ -268,6 +274,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--prove-waits", action="store_true")
     parser.add_argument("--schedules", default=",".join(SCHEDULES))
+    parser.add_argument(
+        "--share",
+        type=int,
+        default=1,
+        metavar="N",
+        help="of a Python test's parameter sets, every schedule but the first takes one in N",
+    )
     parser.add_argument("--without-python", action="store_true")
     parser.add_argument("--cargo-flags", default="")
     parser.add_argument("arguments", nargs="*", help="for pytest")
@@ -275,7 +288,7 @@ def main() -> int:
     programs = executables(options.prove_waits, options.cargo_flags.split())
     if options.prove_waits:
         return prove_waits(programs, not options.without_python)
-    return test(programs, options.schedules.split(","), not options.without_python, options.arguments)
+    return test(programs, options.schedules.split(","), options.share, not options.without_python, options.arguments)
 
 
 if __name__ == "__main__":

@@ -41,3 +41,8 @@ def test_a_proof_is_a_test(wait: str):
     else:
         name = proof.test.rpartition("::")[2]
         assert any(f"fn {name}(" in source for source in rust())
+
+
+def test_no_proof_is_among_the_parameters_that_a_second_schedule_leaves_out():
+    first, *others = RUN["USUAL"]
+    assert not [proof.test for proof in PROOFS.values() if proof.schedule in others and "[" in proof.test], first
