@@ -176,7 +176,7 @@ BENCH_SETS := bench $(if $(filter full,$(INTEROP)),bench-heavy)
 DEMO_SETS := demo $(if $(filter torch,$(FRAMEWORK)),demo-torch)
 
 .PHONY: help demo examples test test-rust test-polars test-python test-cuda test-schedules test-ptx ptx cubins test-simulated-cuda simulated-cuda prove-waits cuda-times gpu-bundle peers interop
-.PHONY: test-free-threaded soak asan asan-rust asan-python slices asan-slice tsan tsan-slice miri miri-slice miri-toolchain miri-stacked miri-tree aarch64-tools aarch64-slice campaign test-aarch64 test-aarch64-wheel test-windows test-musl check-platforms fuzz fuzz-corpus fuzz-coverage lint lint-rust lint-beside-wheel public-api check-versions audit bench wheel reproducible release release-native release-musl clean
+.PHONY: test-free-threaded soak asan asan-rust asan-python slices asan-slice tsan tsan-slice miri miri-slice miri-toolchain miri-stacked miri-tree aarch64-tools aarch64-slice campaign test-aarch64 test-aarch64-wheel test-windows test-musl check-platforms fuzz fuzz-corpus fuzz-coverage lint lint-rust lint-beside-wheel lint-types lint-types-windows lint-stubs public-api check-versions audit bench wheel reproducible release release-native release-musl clean
 # Two installs into one environment at once would break it.
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -531,10 +531,20 @@ lint-beside-wheel: $(STAMPS)/build
 lint: lint-beside-wheel $(STAMPS)/installed $(STAMPS)/lint
 	$(BIN)/ruff check --no-cache $(LINTED_PYTHON)
 	$(BIN)/ruff format --check $(LINTED_PYTHON)
-	$(BIN)/mypy --config-file python/pyproject.toml python/arrow_dlpack tests/python/typing_sample.py
-	$(BIN)/mypy --config-file python/pyproject.toml --platform win32 python/arrow_dlpack
-	$(BIN)/python -m mypy.stubtest arrow_dlpack --mypy-config-file python/pyproject.toml --allowlist python/stubtest-allowlist.txt
+	@started=; failed=; \
+	for check in lint-types lint-types-windows lint-stubs; do $(MAKE) --no-print-directory $$check & started="$$started $$!"; done; \
+	for process in $$started; do wait $$process || failed=1; done; test -z "$$failed"
 	$(BIN)/python .ci/dependencies.py
+
+# `make lint` runs these at once, as each takes one core. A cache holds what was checked for one platform.
+lint-types: $(STAMPS)/installed $(STAMPS)/lint
+	$(BIN)/mypy --config-file python/pyproject.toml python/arrow_dlpack tests/python/typing_sample.py
+
+lint-types-windows: $(STAMPS)/lint
+	$(BIN)/mypy --config-file python/pyproject.toml --platform win32 --cache-dir .mypy_cache/win32 python/arrow_dlpack
+
+lint-stubs: $(STAMPS)/installed $(STAMPS)/lint
+	$(BIN)/python -m mypy.stubtest arrow_dlpack --mypy-config-file python/pyproject.toml --allowlist python/stubtest-allowlist.txt
 
 # Read the diff before you commit it: a line that goes is a break for whoever calls it.
 public-api: $(PUBLIC_API_TOOLS)/bin/cargo-public-api $(STAMPS)/venv
