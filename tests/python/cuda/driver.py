@@ -10,7 +10,7 @@ import functools
 import gc
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from arrow_dlpack import _native
 
@@ -470,8 +470,16 @@ def capture(stream: int, ordinal: int = 0) -> Iterator[None]:
         _call("cuStreamBeginCapture_v2", Handle(stream), GLOBAL)
     try:
         yield
-    finally:
-        graph = Handle()
-        with current(ordinal):
-            _call("cuStreamEndCapture", Handle(stream), ctypes.byref(graph))
-            _call("cuGraphDestroy", graph)
+    except BaseException:
+        # What broke the block may have broken the capture.
+        with suppress(CudaError):
+            _end_capture(stream, ordinal)
+        raise
+    _end_capture(stream, ordinal)
+
+
+def _end_capture(stream: int, ordinal: int) -> None:
+    graph = Handle()
+    with current(ordinal):
+        _call("cuStreamEndCapture", Handle(stream), ctypes.byref(graph))
+        _call("cuGraphDestroy", graph)

@@ -292,6 +292,16 @@ def test_it_works_or_names_what_to_do(pool: fakes.Pool, name: str, kind: str, wa
         run()
 
 
+def test_the_error_of_a_block_is_not_that_of_the_capture_which_it_broke() -> None:
+    captured = driver.Stream()
+    broken = pytest.raises(driver.CudaError, match="cuStreamSynchronize failed with code 900")
+    with broken, driver.capture(captured.handle):
+        captured.synchronize()
+    # The capture has ended all the same.
+    with driver.capture(captured.handle):
+        pass
+
+
 @pytest.mark.parametrize("end", ["inside", "after"])
 @pytest.mark.parametrize("blocking", [False, True])
 def test_memory_of_a_captured_stream_comes_back(pool: fakes.Pool, end: str, blocking: bool) -> None:
