@@ -137,6 +137,19 @@ impl<'a> DeviceLevel<'a> {
         Part { undecided: Some(undecided), ..part }
     }
 
+    /// All elements that rows can refer to, whatever their offsets; none of texts.
+    fn all_items(&self, item: &FieldRef) -> Result<Vec<RaggedPart>> {
+        let mut items = fallible::with_room(self.chunks.len())?;
+        for chunk in &self.chunks {
+            if let Some(count) = chunk.array.device_items_len()? {
+                let count = if chunk.array.is_empty() { 0 } else { count };
+                let array = chunk.array.device_items(item.clone(), &(0..count))?;
+                items.push(RaggedPart { array, hidden: None, follows: false });
+            }
+        }
+        Ok(items)
+    }
+
     /// What the host waits for to make the offsets.
     fn waits(&self) -> impl Iterator<Item = &'static str> {
         let has_nulls = self.has_bitmap && self.options.nulls == NullPolicy::Error;
@@ -367,6 +380,8 @@ impl RaggedRows for DeviceLevel<'_> {
     }
 
     fn unread(&self) -> Option<UnreadRows> {
-        Some(UnreadRows { device: self.device, chunks: self.filled().count(), waits: self.waits().collect() })
+        let items = item_field(self.field).and_then(|item| self.all_items(&item).ok());
+        let (device, chunks, items) = (self.device, self.filled().count(), items.unwrap_or_default());
+        Some(UnreadRows { device, chunks, waits: self.waits().collect(), items })
     }
 }

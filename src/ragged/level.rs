@@ -87,6 +87,8 @@ pub(super) struct UnreadRows {
     pub(super) chunks: usize,
     /// What the host waits for to make the offsets.
     pub(super) waits: Vec<&'static str>,
+    /// All elements that the rows can refer to; none of texts, whose offsets alone tell their number.
+    pub(super) items: Vec<RaggedPart>,
 }
 
 /// The chunks of a column of lists or strings.

@@ -162,6 +162,11 @@ impl PlannedRagged {
         self.level.with(|_, level| level.rows.unread())
     }
 
+    /// The field of the elements.
+    pub(super) fn item(&self) -> FieldRef {
+        self.level.with(|_, level| level.item.clone())
+    }
+
     /// The options of the elements.
     pub(super) fn options(&self) -> Options {
         self.level.with(|data, _| data.options.clone())

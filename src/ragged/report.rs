@@ -4,17 +4,18 @@ use arrow_schema::{DataType, Field, FieldRef};
 
 use super::device_offsets::ends_read;
 use super::device_padded::CODES_READ;
-use super::elements::{item_field, leaf_spec};
+use super::elements::{RaggedPart, element_spec, item_field, leaf_spec};
 use super::level::{SPAN_ELEMENTS, UnreadRows, has_lengths, rebased_if_slice};
 use super::padded::plan_padded_type;
 use super::part::Part;
 use super::planned::PlannedRagged;
+use super::planned_elements::PlannedElements;
 use crate::arrow::{DeviceArray, empty_on};
 use crate::cuda::is_cuda;
 use crate::device::Device;
 use crate::error::Result;
 use crate::kernels::has_kernel;
-use crate::plan::{Action, DICTIONARIES_READ, needs_copy};
+use crate::plan::{Action, DICTIONARIES_READ, HostWait, needs_copy};
 use crate::spec::{
     CopyMode, DICTIONARIES, NULLS, NULLS_READ, NullPolicy, Nulls, Options, PRIVATE, Pad, PossibleStep, Spec, Undecided,
     VariableShape, may_be_null, unless_one_chunk,
@@ -46,13 +47,13 @@ pub(crate) fn plan_parts(field: &FieldRef, chunks: &[DeviceArray], options: &Opt
 pub(crate) fn parts_of(planned: &PlannedRagged) -> Result<Vec<Part>> {
     match planned.unread() {
         None => Ok(planned.parts()),
-        Some(unread) => parts_on_device(planned, &unread).map_err(|error| error.in_column(planned.field().name())),
+        Some(unread) => parts_on_device(planned, unread).map_err(|error| error.in_column(planned.field().name())),
     }
 }
 
 /// What will be done to the parts of rows on a device, as far as the arrays tell without their memory: the outermost level, and of
 /// others the type.
-fn parts_on_device(planned: &PlannedRagged, level: &UnreadRows) -> Result<Vec<Part>> {
+fn parts_on_device(planned: &PlannedRagged, level: UnreadRows) -> Result<Vec<Part>> {
     let (field, options, known) = (planned.field(), &planned.options(), planned.parts());
     let mut plans = plan_schema_on(field, level.device, options, level.chunks > 1)?;
     plans.retain(|part| part.name != "validity" || known.iter().any(|known| known.name == "validity"));
@@ -62,7 +63,34 @@ fn parts_on_device(planned: &PlannedRagged, level: &UnreadRows) -> Result<Vec<Pa
             part.waits.extend(level.waits.iter().filter(|_| part.name == "offsets"));
         }
     }
+    set_levels_below(&mut plans, planned, level.items);
     Ok(plans)
+}
+
+/// Sets what the structs tell of the levels below the outermost one, whose elements are these: which of them have bitmaps, and with that what
+/// the host waits for.
+fn set_levels_below(plans: &mut Vec<Part>, planned: &PlannedRagged, mut items: Vec<RaggedPart>) {
+    let (mut item, options, mut name) = (planned.item(), planned.options(), "values".to_owned());
+    while item_field(&item).is_some() {
+        // What is refused waits for nothing.
+        let Ok(inner) = PlannedRagged::of_level(item, items, &options) else { return };
+        let Some(unread) = inner.unread() else { return };
+        let offsets = plans.iter_mut().find(|part| part.name == format!("{name}.offsets"));
+        offsets.into_iter().for_each(|part| part.waits.clone_from(&unread.waits));
+        let has_validity = inner.parts().iter().any(|part| part.name == "validity");
+        plans.retain(|part| has_validity || part.name != format!("{name}.validity"));
+        (item, items) = (inner.item(), unread.items);
+        name.push_str(".values");
+    }
+    let Ok(spec) = element_spec(&item, &options) else { return };
+    // Of codes and of runs, what they stand for is looked at.
+    let is_plain = spec.decoded().is_none() && !spec.has_codes();
+    let items = items.into_iter().map(|part| part.array).collect();
+    let values = PlannedElements::new("values", spec, items, options).part();
+    if is_plain && values.error.is_none() && !values.plan.waits.contains(&HostWait::Nulls) {
+        let values = plans.iter_mut().find(|part| part.name == name);
+        values.into_iter().for_each(|part| part.waits.retain(|wait| *wait != NULLS_READ));
+    }
 }
 
 /// What the host may wait for to make the values of rows on a device, of which no array tells more than the type; `is_made`: kernels
