@@ -3,6 +3,7 @@
 
 mod arena;
 mod batch;
+mod bytes_of_copy;
 mod destination;
 mod facts;
 mod host_read;
@@ -19,6 +20,7 @@ mod staging;
 mod to_device;
 
 pub(crate) use batch::{Returning, in_page_locked, page_locked, taken_over, to_device};
+pub(crate) use bytes_of_copy::{EvenLists, bytes_of_copy};
 pub(crate) use destination::Destination;
 #[cfg(feature = "python")]
 pub(crate) use destination::require_path;
@@ -44,5 +46,5 @@ pub use request::Transfer;
 pub(crate) use requested::{check_requested_on, requested_on};
 #[cfg(feature = "python")]
 pub(crate) use settled::{REALIGNED, copied_where_it_is, why_copied};
+pub(crate) use to_device::array_to_read;
 pub use to_device::{array_to_device, stream_to_device, tensor_to_device, tensors_to_device};
-pub(crate) use to_device::{array_to_read, bytes_of_copy};

@@ -66,7 +66,7 @@ impl<'a> ColumnRef<'a> {
     }
 
     /// The column as an array.
-    pub(super) fn whole_array(&self) -> Result<DeviceArray> {
+    pub(crate) fn whole_array(&self) -> Result<DeviceArray> {
         self.column.map_or_else(|| Ok(self.array.clone()), |index| self.array.column(index))
     }
 

@@ -139,7 +139,7 @@ impl PlannedBatch {
     /// in a device's memory tell.
     pub(super) fn bytes_of_copy(&self) -> Option<usize> {
         match &self.batch {
-            BatchChunks::Only(array) => bytes_of_copy(array),
+            BatchChunks::Only(array) => bytes_of_copy(array, &[]),
             BatchChunks::Joined(_) => Some(self.plan.bytes),
         }
     }

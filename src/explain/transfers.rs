@@ -17,7 +17,7 @@ use crate::ragged::is_ragged;
 use crate::spec::NULLS;
 use crate::spec::{CopyMode, Spec};
 use crate::tensor::Tensor;
-use crate::transfer::{Destination, bytes_of_copy, plan_transfer_unasked};
+use crate::transfer::{Destination, EvenLists, bytes_of_copy, plan_transfer_unasked};
 
 const OFFSETS_READ: &str = "the ends of offsets, which tell how many bytes that is, are read";
 
@@ -28,6 +28,18 @@ fn column_of<'a>(array: &'a DeviceArray, spec: &Spec) -> ColumnRef<'a> {
         _ => None,
     };
     position.map_or_else(|| ColumnRef::whole(array), |position| ColumnRef::column(array, position))
+}
+
+/// The lists of a spec that become rows of one length, with that length.
+fn length_of(spec: &Spec) -> Option<(&Spec, usize)> {
+    spec.lists().first().filter(|_| spec.is_of_lists()).map(|length| (spec, *length))
+}
+
+/// Where the offsets of these columns of an array are, whose lists are to have these lengths.
+fn even_lists(array: &DeviceArray, lists: &[(&Spec, usize)]) -> Vec<EvenLists> {
+    let offsets = |spec: &Spec| column_of(array, spec).whole_array().and_then(|column| column.list_ints()).ok();
+    let of = |(spec, length): &(&Spec, usize)| Some(EvenLists { offsets: offsets(spec)?.0, length: *length });
+    lists.iter().filter_map(of).collect()
 }
 
 impl ReportRow {
@@ -195,16 +207,23 @@ impl Report {
         let rows = chunks.iter().try_fold(0_usize, |rows, chunk| rows.checked_add(chunk.len()));
         let rows = rows.and_then(|rows| i64::try_from(rows).ok());
         whole.shape = vec![rows];
+        let lists: Vec<_> =
+            self.rows.iter().chain(&self.matrices).flat_map(|row| &row.specs).filter_map(length_of).collect();
         if whole.is_copied() && !whole.at_most {
-            match filled().try_fold(0_usize, |bytes, chunk| bytes.checked_add(bytes_of_copy(chunk)?)) {
+            let bytes_of = |lists: &[(&Spec, usize)]| {
+                let add = |bytes: usize, chunk| bytes.checked_add(bytes_of_copy(chunk, &even_lists(chunk, lists))?);
+                filled().try_fold(0_usize, add)
+            };
+            if bytes_of(&[]).is_none() {
+                whole.waits.insert(0, OFFSETS_READ.to_owned());
+            }
+            match bytes_of(&lists) {
                 Some(bytes) => whole.bytes = bytes,
-                None => {
-                    whole.shape = vec![None];
-                    whole.waits.insert(0, OFFSETS_READ.to_owned());
-                }
+                None => whole.shape = vec![None],
             }
         }
-        let mut report = self.behind(whole, device, rows.filter(|_| !is_ragged(field)));
+        let is_of_rows = is_ragged(field) && lists.is_empty();
+        let mut report = self.behind(whole, device, rows.filter(|_| !is_of_rows));
         for row in report.rows.iter_mut().chain(&mut report.matrices).filter(|row| row.error.is_none()) {
             let refused = |spec| chunks.iter().find_map(|array| refuse_counted(spec, &column_of(array, spec)).err());
             row.error = row.specs.iter().find_map(refused);

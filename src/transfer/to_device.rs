@@ -167,18 +167,6 @@ fn check_memory(array: &DeviceArray) -> Result<()> {
     checked.into_iter().try_for_each(|range| current.check_memory(range.start, range.len(), array.device()))
 }
 
-/// Returns the bytes of a copy of an array from or to the host; `None` if only its offsets tell, and the host does not read them.
-pub(crate) fn bytes_of_copy(array: &DeviceArray) -> Option<usize> {
-    let mut read = |wanted: &[Wanted]| match array.device().is_cpu() {
-        true => read_where_it_is(array, wanted),
-        false => Err(elsewhere(array.device(), Device::CPU)),
-    };
-    let apart = Decomposed::new(array, true, &mut read).ok()?;
-    let mut arena = Arena::default();
-    apart.pieces.iter().try_for_each(|piece| arena.place(piece.len()).map(drop)).ok()?;
-    Some(arena.bytes())
-}
-
 /// Returns a copy of an array, and its bytes.
 fn copy_array(array: &DeviceArray, transfer: &Transfer<'_>) -> Result<(DeviceArray, usize)> {
     let field = array.field().clone();
@@ -229,7 +217,7 @@ fn copy_array(array: &DeviceArray, transfer: &Transfer<'_>) -> Result<(DeviceArr
 }
 
 /// Reads what tells the length of the buffers.
-fn read_where_it_is(array: &DeviceArray, wanted: &[Wanted]) -> Result<Vec<Vec<u8>>> {
+pub(super) fn read_where_it_is(array: &DeviceArray, wanted: &[Wanted]) -> Result<Vec<Vec<u8>>> {
     let Some(readiness) = array.readiness() else {
         // SAFETY: import checked that the array has these, in host memory; sizes of views are its word.
         return unsafe { read_host(wanted) };

@@ -354,3 +354,20 @@ def test_lists_whose_bits_would_have_to_move_are_refused_for_that() -> None:
     data = pa.ListArray.from_arrays(offsets, items, mask=pa.array([False] * 4 + [True, False]))[3:]
     with pytest.raises(ad.ConversionError, match="the bitmap of null lists moved"):
         ad.to_tensor(on_device(data), length=2, nulls=0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("sliced", [False, True])
+def test_explain_counts_the_bytes_of_lists_that_go_to_the_host(kind: str, sliced: bool) -> None:
+    column = lists(kind, numbers("int16", 1 + 2 * 20), 2, nulls=0.3)
+    batch = pa.StructArray.from_arrays([column, numbers("float64", 20), column], ["a", "b", "c"])
+    for data in (column, batch):
+        source = ad.from_arrow(DeviceArray(data[3:17] if sliced else data).give())
+        report = ad.explain(source, length=2, nulls=0, device="cpu")
+        with ad.track_copies() as log:
+            (ad.to_tensors if data is batch else ad.to_tensor)(source, length=2, nulls=0, device="cpu")
+        # The bytes are those of lists that all have that length, which the conversion refuses otherwise.
+        assert (report.transfer.bytes, report.transfer.how) == (log.entries[0].bytes, "copy")
+        assert any("offsets" in wait for wait in report.transfer.waits) == ("view" not in kind)
+        rows = len(data) - 6 * sliced
+        assert [row.shape for row in report] == [(rows, 2), (rows,), (rows, 2)][: len(report)]
