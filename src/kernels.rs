@@ -142,6 +142,8 @@ pub(crate) fn pack_into(
     // Also after an error, because started work writes the memory.
     let used = target.readiness.used_by(&current, stream);
     let again = target.readiness.written_again(&current, stream, Wait::OutputWritten);
+    // Whoever asks for the memory next waits for the write before.
+    let again = again.or_else(|error| stream_order::settle(&current, stream).and(Err(error)));
     let check = made?;
     used.and(again).map(|()| check)
 }

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from arrow_dlpack import _native
+from device_arrow import DeviceArray
 
 VALUES = np.arange(1024, dtype="int32")
 KEPT_EVENTS = 256
@@ -278,3 +279,21 @@ def test_a_loader_keeps_page_locked_rows_behind_a_copy_that_reports_an_earlier_e
         found = [np.array(batch.to_device("cpu")) for batch in loader]
         assert np.array_equal(np.concatenate(found)[:, 0], np.arange(64))
     assert driver.races() == 0
+
+
+@pytest.mark.parametrize("nth", range(1, 6))
+def test_memory_is_written_before_an_error_says_that_no_event_is_behind_that(nth: int) -> None:
+    """Whoever asks for it afterwards waits for the event of the write before."""
+    first, second = (ad.from_arrow(DeviceArray(pa.array(values)).give()) for values in ([1, 2, 3], [4, 5, 6]))
+    possible = [np.array(values).tobytes() for values in ([1, 2, 3], [4, 5, 6])]
+    ours, consumer = driver.Stream(), driver.Stream()
+    with ad.stream(ours):
+        tensor = ad.to_tensor(first, copy=True)
+        driver.settle()
+        driver.fail("cuEventRecord", nth, UNKNOWN)
+        with suppress(ad.ConversionError):
+            ad.to_tensor(second, out=tensor)
+    driver.fail_nothing()
+    held = fakes.cupy(tensor, consumer.handle)
+    assert driver.read(held.address, 24, consumer.handle) in possible
+    held.release()
