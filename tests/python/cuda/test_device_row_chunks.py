@@ -8,6 +8,7 @@ from typing import Any
 
 import arrow_dlpack as ad
 import driver
+import fakes
 import numpy as np
 import producers
 import pyarrow as pa
@@ -338,6 +339,18 @@ def test_the_offset_of_no_rows_is_writable_where_that_is_asked_for() -> None:
                 assert (inner.copied, inner.writable) == (True, True), keywords
                 assert len(log) == (1 if len(data) else 0)
             assert not ad.to_ragged(DeviceArray(data[:0], memory).give()).offsets.writable
+
+
+def test_the_offset_of_no_rows_is_waited_for() -> None:
+    """It is written on the stream of the call, and read on one that waits for no other."""
+    consumer, work = driver.Stream(), driver.Stream()
+    gate = driver.gate(work.handle)
+    with ad.stream(work):
+        rows = ad.to_ragged(ad.from_arrow(DeviceArray(pa.array([], pa.list_(pa.int64()))).give()))
+    held = fakes.cupy(rows.offsets, consumer.handle)
+    driver.open_gate(gate)
+    assert driver.read(held.address, 4, consumer.handle) == bytes(4)
+    held.release()
 
 
 def test_list_views_of_one_chunk_have_any_number_of_elements() -> None:

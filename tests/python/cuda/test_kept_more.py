@@ -16,7 +16,7 @@ import libraries
 import numpy as np
 import pyarrow as pa
 import pytest
-from device_arrow import DeviceArray, DeviceStream, Memory, interrupted, unfinished
+from device_arrow import Consumer, DeviceArray, DeviceStream, Memory, interrupted, unfinished
 from producers import ArrowArray
 from test_device_strided import placed
 from test_kept import VALUES, given_back, look
@@ -132,7 +132,12 @@ def on_the_same_device(pool: fakes.Pool) -> Made:
     return lambda: ad.from_dlpack(tensor, copy=True), 0, 1
 
 
-@pytest.mark.parametrize("result", [a_copy, every_second, on_another_device, on_the_same_device])
+def bits_of_bools(pool: fakes.Pool) -> Made:
+    tensor = ad.from_dlpack(fakes.Torch(pool, VALUES % 2 == 0, stream=driver.LEGACY))
+    return lambda: ad.to_arrow(tensor, type=pa.bool_()), 0, 1
+
+
+@pytest.mark.parametrize("result", [a_copy, every_second, on_another_device, on_the_same_device, bits_of_bools])
 def test_results_that_nobody_has_seen(pool: fakes.Pool, result: Callable[[fakes.Pool], Made]) -> None:
     """Their memory is freed behind the work that writes it."""
     make, ordinal, waiting = result(pool)
@@ -244,3 +249,20 @@ def test_a_number_whose_wait_was_interrupted() -> None:
     # Both blocks are idle now.
     ad.from_dlpack(VALUES).to_device("cuda")
     assert driver.calls("cuMemHostAlloc") == made + 1
+
+
+def test_bools_that_become_bits(pool: fakes.Pool) -> None:
+    """They are written, read, and given back in that order, each on a stream that waits for no other."""
+    bools = np.arange(64) % 3 == 0
+    stream, work = driver.Stream(), driver.Stream()
+    gate = driver.gate(stream.handle)
+    tensor = ad.from_dlpack(fakes.Torch(pool, bools, stream=stream.handle))
+    with ad.stream(work):
+        array = ad.to_arrow(tensor, type=pa.bool_())
+    del tensor
+    look()
+    assert pool.freed == 0
+    driver.open_gate(gate)
+    assert Consumer().read(array, [0, 8]) == [None, np.packbits(bools, bitorder="little").tobytes()]
+    look()
+    assert pool.freed == 1
