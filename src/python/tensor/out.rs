@@ -55,7 +55,12 @@ pub(in crate::python) fn with_output<R>(
     let mut out = unsafe { Output::from_tensor(&tensor) }?;
     let written = work(&mut out);
     // Also after an error, because started work writes the memory.
-    let waits = behind_ours(object, &tensor);
+    let waits = behind_ours(object, &tensor).or_else(|error| {
+        // A library whose stream does not wait finds the memory written.
+        let readiness = tensor.readiness();
+        readiness.map_or(Ok(()), |readiness| readiness.wait_on_host(Wait::OutputTaken))?;
+        Err(error)
+    });
     let written = written?;
     waits.map(|()| written)
 }

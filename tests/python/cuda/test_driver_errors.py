@@ -12,12 +12,14 @@ from contextlib import suppress
 
 import arrow_dlpack as ad
 import driver
+import exchange
 import fakes
 import numpy as np
 import pyarrow as pa
 import pytest
 from arrow_dlpack import _native
 from device_arrow import DeviceArray
+from test_device_out import WithTable
 
 VALUES = np.arange(1024, dtype="int32")
 KEPT_EVENTS = 256
@@ -297,3 +299,22 @@ def test_memory_is_written_before_an_error_says_that_no_event_is_behind_that(nth
     held = fakes.cupy(tensor, consumer.handle)
     assert driver.read(held.address, 24, consumer.handle) in possible
     held.release()
+
+
+@pytest.mark.parametrize("nth", range(1, 5))
+def test_memory_is_written_before_an_error_says_that_its_library_does_not_wait(
+    pool: fakes.Pool, monkeypatch: pytest.MonkeyPatch, nth: int
+) -> None:
+    """It may use the memory for something else next, on the stream that it works on."""
+    array = ad.from_arrow(DeviceArray(pa.array([1, 2, 3, 4])).give())
+    ours, theirs = driver.Stream(), driver.Stream()
+    monkeypatch.setattr(exchange.Array, "stream", theirs.handle)
+    target = WithTable(pool, np.zeros(4, "i8"), stream=theirs.handle)
+    driver.settle()
+    driver.fail("cuStreamWaitEvent", nth, UNKNOWN)
+    with ad.stream(ours), suppress(ad.ConversionError):
+        ad.to_tensor(array, out=target)
+    driver.fail_nothing()
+    driver.fill(target.address, 0, 32, theirs.handle)
+    assert driver.read(target.address, 32, theirs.handle) == bytes(32)
+    driver.drain()
