@@ -453,6 +453,8 @@ def test_out_is_kept_until_it_was_written(pool: fakes.Pool) -> None:
     target = fakes.Torch(pool, np.zeros(4, "i8"), stream=driver.LEGACY)
     with ad.stream(ours):
         ad.to_tensor(array, out=target)
+    for _ in range(8):
+        ad.collect()
     assert pool.freed == 0
     driver.open_gate(gate)
     drain()
