@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import multiprocessing
 import multiprocessing.context
 import operator
 import os
@@ -143,22 +144,27 @@ class Epochs:
         number: (v, V) for worker v of V.
         iteration: a number that the workers of an iteration have in common, such as torch's base seed.
         """
-        worker, workers = number
         # Workers that persist go on with the same number.
-        key = (os.getpid(), worker, iteration)
+        key = (os.getpid(), number[0], iteration)
         passes = self._passes[key] = self._passes.get(key, 0) + 1
-        # A generator that was seeded again yields the same number for another iteration. That is told by what was set
-        # before its workers were started.
-        of = [self._generation, iteration, passes, workers]
+        of = [*self._of(number, iteration), passes]
         with self._numbers() as numbers:
             for claim in reversed(numbers["claims"]):
-                if claim["of"] == of and worker not in claim["workers"]:
-                    claim["workers"].append(worker)
+                if _joins(claim, of, number):
                     return Turn(*claim["turn"])
             turn = _claimed(numbers, "workers")
-            claim = {"of": of, "workers": [worker], "turn": astuple(turn)}
+            claim = {**_begun(of, number), "turn": astuple(turn)}
             numbers["claims"] = [*numbers["claims"], claim][-_REMEMBERED:]
             return turn
+
+    def _of(self, number: tuple[int, int], iteration: int) -> list[Any]:
+        """What the workers of an iteration have in common.
+
+        A generator that was seeded again yields the same number for another iteration. That is told by what was set
+        before its workers were started, and by their processes.
+        """
+        parent = multiprocessing.parent_process()
+        return [self._generation, iteration, number[1], None if parent is None else parent.pid]
 
     def give_back(self, turn: Turn) -> None:
         """The next iteration begins there, as this one could not, unless another has begun, or was set, since."""
@@ -180,14 +186,17 @@ class Epochs:
             self._generation += 1
             _set(numbers, next=state["epoch"], seed=state["seed"], state=state, latest=None)
 
-    def set_state_of_worker(self, next_epoch: int, seed: int | None, iteration: int) -> None:
+    def set_state_of_worker(self, number: tuple[int, int], next_epoch: int, seed: int | None, iteration: int) -> None:
         """A worker goes on in the epoch before this one, or has ended it, and so do the other workers of the iteration.
 
-        iteration: a number that they have in common, such as torch's base seed.
+        number, iteration: as for `claim_of_worker`.
         """
+        of = self._of(number, iteration)
         with self._numbers() as numbers:
             # The first of them goes back, too, where the state is that of an earlier epoch.
-            is_first, numbers["loaded"] = numbers.get("loaded") != iteration, iteration
+            is_first = not _joins(numbers.get("loaded"), of, number)
+            if is_first:
+                numbers["loaded"] = _begun(of, number)
             latest = next_epoch if is_first else max(numbers["next"], next_epoch)
             _set(numbers, next=latest, seed=seed, state=None, latest="workers")
 
@@ -219,6 +228,40 @@ def _turn(numbers: dict[str, Any]) -> Turn:
 
 def _set(numbers: dict[str, Any], **changes: Any) -> None:
     numbers.update(changes, version=numbers["version"] + 1)
+
+
+def _begun(of: list[Any], number: tuple[int, int]) -> dict[str, Any]:
+    """An iteration whose first worker is this one."""
+    return {"of": of, "workers": [[number[0], _process_number()]]}
+
+
+def _joins(begun: dict[str, Any] | None, of: list[Any], number: tuple[int, int]) -> bool:
+    """Notes that this worker, too, has begun an iteration, if it is one of that; returns whether it is.
+
+    Some workers of an older iteration may never have begun.
+    """
+    if begun is None or begun["of"] != of:
+        return False
+    worker, workers = number
+    process = _process_number()
+    for other, its_process in begun["workers"]:
+        if worker == other:
+            return False
+        if process is None or its_process is None:
+            continue
+        # The processes of an iteration are started in the order of its workers. Other threads may start some in
+        # between; those of a later iteration are further away than the older one had workers.
+        between = abs(process - its_process) - abs(worker - other)
+        if (process > its_process) != (worker > other) or not 0 <= between < workers:
+            return False
+    begun["workers"].append([worker, process])
+    return True
+
+
+def _process_number() -> int | None:
+    """The number of this process among those that its parent has started, as the name has it that it has by default."""
+    identity = multiprocessing.current_process()._identity
+    return identity[-1] if identity else None
 
 
 def _claimed(numbers: dict[str, Any], latest: str) -> Turn:

@@ -266,7 +266,7 @@ class LoaderDataset(IterableDataset[_BatchT_co]):  # type: ignore[misc, unused-i
             next_epoch = worker.loader.epoch + (not worker.has_ended)
             batches = iter(()) if worker.has_ended else self._batches_of(worker)
             worker.is_loaded = False
-            self._epochs.set_state_of_worker(next_epoch, worker.seed, info.seed - info.id)
+            self._epochs.set_state_of_worker(number, next_epoch, worker.seed, info.seed - info.id)
             return batches
         turn = self._epochs.claim_of_worker(number, info.seed - info.id)
         # The loop gets the first batch of worker 0, or its error: what other workers cannot do comes after batches.

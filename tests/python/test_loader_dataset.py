@@ -104,6 +104,24 @@ def test_an_iteration_that_is_left_counts_as_an_epoch(torch, dataset, loader_of)
         assert [rows(batch) for batch in batched] == expected(9)
 
 
+@pytest.mark.parametrize("persists", [False, True])
+def test_an_iteration_of_which_a_worker_did_not_begin_is_not_gone_on_with(
+    torch, dataset, loader_of, tmp_path: Path, persists: bool
+):
+    def begins(worker: int) -> None:
+        if worker == 0 and not (tmp_path / "failed").exists():
+            (tmp_path / "failed").touch()
+            raise ValueError("not yet")
+
+    batched = loader_of(dataset(), 2, worker_init_fn=begins, persistent_workers=persists)
+    torch.manual_seed(7)
+    fails(batched, ValueError, "not yet")
+    batched._iterator = None
+    for epoch in (1, 2):
+        torch.manual_seed(7)
+        assert [rows(batch) for batch in batched] == expected(epoch)
+
+
 def test_ranks_deal_their_batches_to_workers(dataset, loader_of):
     for rank in range(2):
         batched = loader_of(dataset(rank=rank, world_size=2), 3)

@@ -100,9 +100,12 @@ def test_workers_of_a_state_go_back_to_its_epoch():
     epochs = Epochs(5)
     for _ in range(4):
         epochs.claim()
-    for next_epoch, iteration, expected in [(1, 7, 1), (2, 7, 2), (1, 7, 2), (1, 8, 1)]:
-        epochs.set_state_of_worker(next_epoch, 5, iteration)
+    for worker, next_epoch, iteration, expected in [(0, 1, 7, 1), (1, 2, 7, 2), (2, 1, 7, 2), (0, 1, 8, 1)]:
+        epochs.set_state_of_worker((worker, 3), next_epoch, 5, iteration)
         assert epochs.next == expected
+    # Another iteration of the same number: the generator was seeded again.
+    epochs.set_state_of_worker((0, 3), 0, 5, 8)
+    assert epochs.next == 0
     epochs._file.close()
 
 

@@ -212,6 +212,29 @@ class TestEpochs:
         epochs._passes.clear()
         assert [epochs.claimed_by_worker(worker, 77) for worker in (1, 0)] == [9, 9]
 
+    @pytest.mark.parametrize("begun", [[0], [1], [2], [0, 1], [0, 2], [1, 2]])
+    def test_workers_of_a_later_iteration_join_none_whose_workers_did_not_all_begin(
+        self, monkeypatch, begun: list[int]
+    ):
+        """Where a generator that was seeded again yields the same number."""
+        for order in itertools.permutations(range(3)):
+            epochs = Epochs(5)
+            processes: dict[str, int] = {}
+            monkeypatch.setattr(_epochs, "_process_number", lambda processes=processes: processes["own"])
+
+            def claimed(
+                worker: int, process: int, epochs: Epochs = epochs, processes: dict[str, int] = processes
+            ) -> int:
+                processes["own"] = process
+                epochs._passes.clear()
+                return epochs.claimed_by_worker(worker, 77)
+
+            assert {claimed(worker, 4 + worker) for worker in begun} == {0}
+            # Two processes of another thread are started before worker 2.
+            assert [claimed(worker, 7 + worker + 2 * (worker == 2)) for worker in order] == [1, 1, 1]
+            assert [claimed(worker, 20 + worker) for worker in order] == [2, 2, 2]
+            epochs._file.close()
+
     def test_a_turn_is_given_back_unless_another_was_claimed_or_set(self):
         epochs = Epochs(5)
         state = {"epoch": 3, "seed": 7}
