@@ -412,21 +412,22 @@ class LoaderDataset(IterableDataset[_BatchT_co]):  # type: ignore[misc, unused-i
                         "shards in the same order to each rank, such as sorted"
                     )
         known: dict[tuple[int, int], tuple[int, int]] = {}
-        encoded = [
-            (rank, fingerprint["dictionaries"])
-            for rank, fingerprint in enumerate(found)
-            if "dictionaries" in fingerprint
-        ]
-        for rank, dictionaries in encoded:
-            if dictionaries != encoded[0][1]:
-                raise RuntimeError(
-                    f"ranks {encoded[0][0]} and {rank} have read different dictionaries, so their codes mean different "
-                    'things; pass dictionary="values", or unify the dictionaries first'
-                )
+        encoded: dict[int, tuple[int, int]] = {}
+        for rank, fingerprint in enumerate(found):
+            of_columns = fingerprint.get("dictionaries_of_columns", [fingerprint.get("dictionaries")])
+            for column, dictionary in enumerate(of_columns):
+                if (
+                    dictionary is not None
+                    and (before := encoded.setdefault(column, (rank, dictionary)))[1] != dictionary
+                ):
+                    raise RuntimeError(
+                        f"ranks {before[0]} and {rank} have read different dictionaries, so their codes mean different "
+                        'things; pass dictionary="values", or unify the dictionaries first'
+                    )
         for rank, fingerprint in enumerate(found):
             # What was passed comes before what follows from it.
             for name, value in sorted(fingerprint.items(), key=lambda item: item[0] in {"taken", "conversion"}):
-                if name not in {"hashes", "dictionaries"} and value != found[0].get(name):
+                if name not in {"hashes", "dictionaries", "dictionaries_of_columns"} and value != found[0].get(name):
                     raise RuntimeError(
                         f"ranks 0 and {rank} do not read the same: {name!r} is {found[0].get(name)!r} and {value!r}; "
                         "pass the same source, options and seed to each rank, and let each make as many batches"

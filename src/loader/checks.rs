@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::dictionary::DictionaryHashes;
 use super::options::LoadOptions;
 use super::read_log::{Digest, ReadLog};
 use super::row_hashes::samples_among;
@@ -20,8 +21,8 @@ pub(super) struct Checks {
     pub(super) all: bool,
     /// Whether the lanes are shuffled. Then the next state, too, must have digests of all their rows.
     pub(super) shuffled: bool,
-    /// The hash of the dictionaries of codes, if they are known.
-    pub(super) dictionaries: Option<u64>,
+    /// The hashes of the dictionaries of codes that are known.
+    pub(super) dictionaries: Arc<DictionaryHashes>,
     /// How many rows the only shard had when the state was taken, if that is known.
     pub(super) had: Option<usize>,
 }
@@ -55,15 +56,24 @@ impl Checks {
         self.all && (self.shuffled || self.expected.contains_key(&shard))
     }
 
-    /// Checks the dictionaries of codes, once all of them were read. `had_fewer` returns whether a hash is of some of them alone.
+    /// Checks the dictionaries of codes, as they are read: each with its own hash, or all with that of a state that has no others.
+    /// `had_fewer` returns whether a hash is of some of them alone.
     ///
     /// # Errors
     /// If they are other ones than those of the state, or of the epoch before.
-    pub(super) fn check_dictionaries(&self, found: u64, had_fewer: impl FnOnce(u64) -> Result<bool>) -> Result<()> {
-        let expected = self.dictionaries.filter(|known| *known != found);
-        if let Some(known) = expected
-            && !had_fewer(known)?
-        {
+    pub(super) fn check_dictionaries(
+        &self,
+        found: &DictionaryHashes,
+        had_fewer: impl FnOnce(u64) -> Result<bool>,
+    ) -> Result<()> {
+        let known = &*self.dictionaries;
+        let differs = match (known.all, found.all) {
+            (Some(all), Some(found)) if known.each.is_empty() => all != found && !had_fewer(all)?,
+            _ => {
+                known.each.iter().zip(&found.each).any(|(own, found)| own.is_some() && found.is_some() && own != found)
+            }
+        };
+        if differs {
             let reason = "the arrays have other dictionaries than those of the state or of the epoch before, so their codes \
                           mean different things";
             return Err(Error::unsupported(reason).remedy_is(Remedy::DictionaryValues));
@@ -168,7 +178,7 @@ mod tests {
         let log = ReadLog::new(Vec::new(), 1);
         let opens = |all, shuffled| {
             let (log, expected) = (log.clone(), expected.clone());
-            let checks = Checks { log, expected, all, shuffled, dictionaries: None, had: None };
+            let checks = Checks { log, expected, all, shuffled, dictionaries: Arc::default(), had: None };
             [3, 4].map(|shard| checks.opens(shard))
         };
         assert_eq!([opens(false, false), opens(false, true)], [[false; 2]; 2]);

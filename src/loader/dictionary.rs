@@ -7,6 +7,7 @@ use arrow_schema::{DataType, Field};
 
 use super::row_hashes::{Samples, fold_count};
 use super::texts::{fold_text, texts, with_ticks};
+use crate::alloc::fallible;
 use crate::arrow::DeviceArray;
 use crate::convert;
 use crate::error::{Error, Remedy, Result};
@@ -17,6 +18,44 @@ pub(super) const REMEMBERED_FROM: usize = 256;
 
 /// Of how many columns any may have had no dictionary, so that a state can be told from one of other dictionaries.
 const MOST_LEFT_OUT: usize = 6;
+
+/// The hashes of the dictionaries of codes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct DictionaryHashes {
+    /// Of all of them, once each column had one.
+    pub(crate) all: Option<u64>,
+    /// Of that of each column, once it had one. Empty in states of one column, and in those of earlier versions.
+    pub(crate) each: Vec<Option<u64>>,
+}
+
+impl DictionaryHashes {
+    /// Returns the hashes of these dictionaries; `None` before an array had values in one.
+    ///
+    /// # Errors
+    /// As [`fold_dictionaries`].
+    pub(super) fn of(known: &[Option<&ArrayRef>]) -> Result<Self> {
+        let own = |values: &Option<&ArrayRef>| values.map(|values| fold_dictionaries(0, [Some(values)])).transpose();
+        let each = fallible::collected(known.iter().map(own))?;
+        let is_whole = !known.is_empty() && known.iter().all(Option::is_some);
+        let all = if is_whole { Some(fold_dictionaries(0, known.iter().copied())?) } else { None };
+        Ok(Self { all, each })
+    }
+
+    /// Whether no dictionary is known.
+    #[cfg(feature = "python")]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.all.is_none() && self.each.iter().all(Option::is_none)
+    }
+
+    /// Adds those of other columns.
+    pub(crate) fn add(&mut self, more: &Self) {
+        self.all = self.all.or(more.all);
+        if self.each.is_empty() {
+            self.each.clone_from(&more.each);
+        }
+        self.each.iter_mut().zip(&more.each).for_each(|(own, more)| *own = own.or(*more));
+    }
+}
 
 /// The dictionary of codes.
 pub(super) struct Dictionary {
@@ -52,8 +91,8 @@ pub(super) fn no_values(spec: &Spec) -> Result<DeviceArray> {
 ///
 /// # Errors
 /// If arrow-cast writes no values of a dictionary's type, or an allocation fails.
-pub(super) fn fold_dictionaries<'a>(hash: u64, mut all: impl Iterator<Item = Option<&'a ArrayRef>>) -> Result<u64> {
-    all.try_fold(hash, |hash, values| {
+pub(super) fn fold_dictionaries<'a>(hash: u64, all: impl IntoIterator<Item = Option<&'a ArrayRef>>) -> Result<u64> {
+    all.into_iter().try_fold(hash, |hash, values| {
         let Some(values) = values else { return Ok(fold_count(hash, 0)) };
         let values = with_ticks(values)?;
         let texts = texts(values.as_ref())?;

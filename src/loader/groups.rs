@@ -9,7 +9,7 @@ use arrow_schema::FieldRef;
 
 #[cfg(feature = "python")]
 use super::conversion_hashes::fold_column;
-use super::dictionary::{fold_dictionaries, no_values, was_of_fewer};
+use super::dictionary::{DictionaryHashes, fold_dictionaries, no_values, was_of_fewer};
 use super::kept_rows::{KeptArray, KeptRow, VariedGroups};
 use super::packed_dictionaries::PackedDictionaries;
 #[cfg(feature = "python")]
@@ -34,8 +34,8 @@ pub(super) struct Groups {
     /// Those whose rows differ in length, or are passed through.
     varied: VariedGroups,
     threads: Option<NonZero<usize>>,
-    /// Whether the hash of the dictionaries was asked for.
-    hashed: bool,
+    /// How many columns of codes had no dictionary when the hashes of those that are known were told; `None` before.
+    unhashed: Option<usize>,
 }
 
 struct Prepared {
@@ -87,7 +87,7 @@ impl Groups {
             group.is_read_with_values = group.result.is_read_with(values);
             values = Some(&group.result);
         }
-        Ok(Self { groups, varied: VariedGroups::new(varied)?, threads: conversion.threads, hashed: false })
+        Ok(Self { groups, varied: VariedGroups::new(varied)?, threads: conversion.threads, unhashed: None })
     }
 
     /// Returns the copy log's entries for each group's batches, which are made on this device from arrays on devices of
@@ -106,7 +106,7 @@ impl Groups {
             is_read_with_values: group.is_read_with_values,
         };
         let groups = self.groups.iter().map(another).collect();
-        Self { groups, varied: self.varied.another(), threads: self.threads, hashed: false }
+        Self { groups, varied: self.varied.another(), threads: self.threads, unhashed: None }
     }
 
     /// Threads to convert with.
@@ -181,21 +181,20 @@ impl Groups {
         Ok(())
     }
 
-    /// Returns the hash of the dictionaries of codes, once: as soon as each column has one. `None` if there are none.
+    /// Returns the hashes of the dictionaries of codes, whenever further columns have one: `None` if there are none.
     ///
     /// # Errors
     /// As [`Groups::fold_dictionaries`].
-    pub(super) fn dictionaries(&mut self) -> Result<Option<u64>> {
-        if self.hashed {
+    pub(super) fn dictionaries(&mut self) -> Result<Option<DictionaryHashes>> {
+        let has_more = |unhashed| unhashed > self.known().filter(Option::is_none).count();
+        if !self.unhashed.is_none_or(|unhashed| unhashed > 0 && has_more(unhashed))
+            || self.known().all(|values| values.is_none())
+        {
             return Ok(None);
         }
-        let mut known = self.known().peekable();
-        if known.peek().is_none() || self.known().any(|values| values.is_none()) {
-            return Ok(None);
-        }
-        let hash = fold_dictionaries(0, known)?;
-        self.hashed = true;
-        Ok(Some(hash))
+        let hashes = DictionaryHashes::of(&fallible::collected(self.known().map(Ok))?)?;
+        self.unhashed = Some(hashes.each.iter().filter(|hash| hash.is_none()).count());
+        Ok(Some(hashes))
     }
 
     /// Returns whether this is the hash of some of the dictionaries, in a state whose rows had nulls alone in the other columns.

@@ -50,6 +50,7 @@ use arrow_schema::FieldRef;
 pub use batch::{Batch, Next};
 use byte_budget::ByteBudget;
 use checks::{Checks, OwnRows};
+pub(crate) use dictionary::DictionaryHashes;
 use groups::{CopyNote, Groups};
 use inline::Inline;
 pub use options::{LoadOptions, Shuffle};
@@ -127,8 +128,8 @@ pub(crate) struct KnownState {
     pub(crate) had: Option<usize>,
     /// The digests of the shards.
     pub(crate) digests: BTreeMap<usize, Digest>,
-    /// The hash of the dictionaries of codes.
-    pub(crate) dictionaries: Option<u64>,
+    /// The hashes of the dictionaries of codes.
+    pub(crate) dictionaries: DictionaryHashes,
     /// Whether all shards that have a digest are read again.
     pub(crate) all: bool,
 }
@@ -137,7 +138,15 @@ impl KnownState {
     /// Nothing.
     fn nothing() -> Self {
         let digests = BTreeMap::new();
-        Self { batch_size: usize::MAX, of_others: None, rows: None, had: None, digests, dictionaries: None, all: false }
+        Self {
+            batch_size: usize::MAX,
+            of_others: None,
+            rows: None,
+            had: None,
+            digests,
+            dictionaries: DictionaryHashes::default(),
+            all: false,
+        }
     }
 }
 
@@ -252,7 +261,8 @@ impl Batches {
         let period = load.sharding.period(lanes.len());
         let readers = if load.prefetch == 0 { 1 } else { load.readers.clamp(1, period) };
         let log = ReadLog::new(lanes.clone(), readers);
-        let KnownState { had, all, dictionaries, .. } = *known;
+        let KnownState { had, all, .. } = *known;
+        let dictionaries = Arc::new(known.dictionaries.clone());
         let (expected, shuffled) = (Arc::new(known.digests.clone()), load.shuffle.is_some());
         let checks = Checks { log: log.clone(), expected, all, shuffled, dictionaries, had };
         let budget = ByteBudget::new(load.shuffle.and_then(|shuffle| shuffle.bytes));

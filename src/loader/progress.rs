@@ -270,8 +270,11 @@ impl Position {
             }
         }
         // A thread that is ahead may have read them before the first batch was handed out, or not.
-        let found = self.log.as_ref().filter(|_| self.rounds > 0).and_then(ReadLog::dictionaries);
-        hashes.dictionaries = found.or(hashes.dictionaries);
+        if let Some(log) = self.log.as_ref().filter(|_| self.rounds > 0) {
+            let mut found = log.dictionaries();
+            found.add(&hashes.dictionaries);
+            hashes.dictionaries = found;
+        }
         hashes
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
+use super::dictionary::DictionaryHashes;
 use super::shards::ShardLane;
 use crate::error::Error;
 
@@ -45,8 +46,8 @@ struct RowsRead {
     /// The readers that have not come to the end of the epoch.
     reading: usize,
     left_out: Option<usize>,
-    /// The hash of the dictionaries of codes, once they were read.
-    dictionaries: Option<u64>,
+    /// The hashes of the dictionaries of codes that were read.
+    dictionaries: DictionaryHashes,
     /// A lane with other rows than its shards told, the first of those that were found at the end.
     lying: Option<(usize, Error)>,
 }
@@ -104,15 +105,15 @@ impl ReadLog {
         digests
     }
 
-    /// Notes the hash of the dictionaries of codes.
-    pub(super) fn has_dictionaries(&self, hash: u64) {
-        self.lock().dictionaries = Some(hash);
+    /// Notes the hashes of dictionaries of codes.
+    pub(super) fn has_dictionaries(&self, hashes: &DictionaryHashes) {
+        self.lock().dictionaries.add(hashes);
     }
 
-    /// Returns the hash of the dictionaries of codes; `None` before they were read, and without any.
+    /// Returns the hashes of the dictionaries of codes that were read.
     #[cfg_attr(not(feature = "python"), allow(dead_code, reason = "states are taken in Python alone"))]
-    pub(crate) fn dictionaries(&self) -> Option<u64> {
-        self.read()?.dictionaries
+    pub(crate) fn dictionaries(&self) -> DictionaryHashes {
+        self.read().map_or_else(DictionaryHashes::default, |read| read.dictionaries.clone())
     }
 
     /// Notes that a reader has come to the end of the epoch, and how many rows that left out.
@@ -168,15 +169,16 @@ mod tests {
     #[test]
     fn a_forked_process_waits_for_no_thread_of_the_other() {
         let own = ReadLog::new(Vec::new(), 0);
-        own.has_dictionaries(7);
+        let dictionaries = DictionaryHashes { all: Some(7), each: vec![Some(7)] };
+        own.has_dictionaries(&dictionaries);
         own.end(3);
         let forked = ReadLog { process: std::process::id().wrapping_add(1), ..own.clone() };
         // What a fork finds while no thread notes anything.
-        assert_eq!((forked.dictionaries(), forked.left_out()), (Some(7), Some(3)));
+        assert_eq!((forked.dictionaries(), forked.left_out()), (dictionaries, Some(3)));
         let locked = own.lock();
         assert_eq!(
             (forked.digests(|_| Some(1)), forked.dictionaries(), forked.left_out()),
-            (BTreeMap::new(), None, None)
+            (BTreeMap::new(), DictionaryHashes::default(), None)
         );
         drop(locked);
     }

@@ -298,7 +298,7 @@ impl SourceRows {
             let Some(open) = self.open.as_mut().filter(|_| rows > 0) else { break };
             let shard = open.part.shard;
             let taking = open.take(rows, groups, slot).and_then(|()| match groups.dictionaries()? {
-                Some(found) => self.checks.check_dictionaries(found, |hash| groups.had_fewer_dictionaries(hash)),
+                Some(found) => self.checks.check_dictionaries(&found, |hash| groups.had_fewer_dictionaries(hash)),
                 None => Ok(()),
             });
             taking.map_err(|error| self.shards.name(error, shard))?;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::dictionary::DictionaryHashes;
 use super::place::Place;
 use super::read_log::Digest;
 use super::sharding::OfOthers;
@@ -57,20 +58,20 @@ pub(crate) struct Hashes {
     pub(crate) conversion: Option<u64>,
     /// The digest of each shard that was read, by its number.
     pub(crate) digests: BTreeMap<usize, Digest>,
-    /// Of the dictionaries of codes; `None` if none were read. Only codes of the same dictionaries mean the same.
-    pub(crate) dictionaries: Option<u64>,
+    /// Of the dictionaries of codes that were read. Only codes of the same dictionaries mean the same.
+    pub(crate) dictionaries: DictionaryHashes,
 }
 
 impl Hashes {
-    /// Returns the hash of the dictionaries that a loader of this conversion has to find; `None` for any.
-    pub(crate) fn dictionaries_of(&self, conversion: u64) -> Option<u64> {
-        self.dictionaries.filter(|_| self.conversion == Some(conversion))
+    /// Returns the hashes of the dictionaries that a loader of this conversion has to find.
+    pub(crate) fn dictionaries_of(&self, conversion: u64) -> DictionaryHashes {
+        if self.conversion == Some(conversion) { self.dictionaries.clone() } else { DictionaryHashes::default() }
     }
 
     /// Returns these without those of rows.
     pub(crate) fn without_rows(&self) -> Self {
-        let conversion = self.conversion.filter(|_| self.dictionaries.is_some());
-        Self { conversion, digests: BTreeMap::new(), dictionaries: self.dictionaries }
+        let conversion = self.conversion.filter(|_| !self.dictionaries.is_empty());
+        Self { conversion, digests: BTreeMap::new(), dictionaries: self.dictionaries.clone() }
     }
 
     /// Returns the digests that a loader of this conversion can compare; none if it converts otherwise.
@@ -203,9 +204,11 @@ mod tests {
     #[test]
     fn hashes_are_compared_where_rows_become_the_same() {
         let digests = BTreeMap::from([(0, Digest { samples: 2, digest: 7 })]);
-        let hashes = Hashes { conversion: Some(3), digests: digests.clone(), dictionaries: Some(5) };
+        let dictionaries = DictionaryHashes { all: Some(5), each: Vec::new() };
+        let hashes = Hashes { conversion: Some(3), digests: digests.clone(), dictionaries: dictionaries.clone() };
         assert_eq!(hashes.comparable(3, true), Ok(digests));
-        assert_eq!((hashes.dictionaries_of(3), hashes.dictionaries_of(4)), (Some(5), None));
+        assert_eq!(hashes.dictionaries_of(3), dictionaries);
+        assert!(hashes.dictionaries_of(4).is_empty());
         assert_eq!(hashes.without_rows(), Hashes { digests: BTreeMap::new(), ..hashes.clone() });
         for (hashes, named) in [(hashes, "dtypes"), (Hashes::default(), "no hashes")] {
             assert_eq!(hashes.comparable(4, false), Ok(BTreeMap::new()));

@@ -119,7 +119,7 @@ proptest! {
         }
         let digests = whole.log().digests(|_| Some(usize::MAX));
         // Each row is in the hashes, whichever rank takes it and however it is passed.
-        let known = KnownState { batch_size: saved, of_others: Some(OfOthers::default()), rows: told.then_some(total), had: None, digests: digests.clone(), dictionaries: None, all: false };
+        let known = KnownState { batch_size: saved, of_others: Some(OfOthers::default()), rows: told.then_some(total), had: None, digests: digests.clone(), dictionaries: DictionaryHashes::default(), all: false };
         let place = Place::after(epoch, vec![start], 0).unwrap();
         let mut found = Batches::resume(
             &Shards::of_stream(None), (0, chunked(&lengths)), &Conversion::default(), &options, &place, &known,

@@ -174,6 +174,71 @@ class TestDictionaries:
             assert "dictionaries" in loader.state_dict()
 
 
+class TestOneOfTwoColumns:
+    """Columns of codes of which one has nulls alone for a while: the codes of the other one mean something already."""
+
+    @staticmethod
+    def batch(words: list[str], has_others: bool) -> tuple[pa.RecordBatch, int]:
+        others = encoded(["a", "b"] if has_others else [None, None])
+        return pa.record_batch({"w": encoded(["a", "b"], words), "v": others}), 2
+
+    def loader(self, *batches: tuple[pa.RecordBatch, int], form: str) -> ad.Loader:
+        columns = {"column": {"w": "w", "v": "v"}, "matrix": {"w": ["w", "v"]}}[form]
+        options = {"columns": columns, "nulls": 7, "dictionary": "codes", "dtype": "int8"}
+        return ad.Loader(sources=list(batches), batch_size=2, shuffle_shards=False, **options)
+
+    @pytest.mark.parametrize("form", ["column", "matrix"])
+    @pytest.mark.parametrize("before", [False, True])
+    @pytest.mark.parametrize("after", [False, True])
+    def test_that_changes_is_found_after_a_resume_and_in_the_next_epoch(self, after: bool, before: bool, form: str):
+        first = self.loader(self.batch(WORDS, before), self.batch(WORDS, after), form=form)
+        next(iter(first))
+        state = first.state_dict()
+        for words in (WORDS, ["b", "a"]):
+            again = self.loader(self.batch(words, before), self.batch(words, after), form=form)
+            again.load_state_dict(state)
+            if words == WORDS:
+                assert len(list(again)) == 1
+                assert len(list(again)) == 2
+                continue
+            with pytest.raises(ad.ConversionError, match="other dictionaries than those of the state"):
+                list(again)
+
+    def test_that_changes_after_an_epoch_is_found(self):
+        tables = [self.batch(WORDS, False)[0]]
+        loader = ad.Loader(lambda: tables, batch_size=2, columns={"w": "w", "v": "v"}, nulls=7)
+        assert len(list(loader)) == 1
+        tables[0] = self.batch(["b", "a"], False)[0]
+        with pytest.raises(ad.ConversionError, match="other dictionaries"):
+            list(loader)
+
+    def test_of_a_column_with_values_later_are_added(self):
+        loader = self.loader(*[self.batch(WORDS, number == 2) for number in range(3)], form="column")
+        for _ in range(2):
+            for _ in loader:
+                state = loader.state_dict()
+                assert state["dictionaries_of_columns"][0] is not None
+            assert None not in state["dictionaries_of_columns"]
+            assert "dictionaries" in state
+
+    def test_that_are_not_read_again_are_still_known(self):
+        batches = [self.batch(WORDS, number == 0) for number in range(3)]
+        first, again = self.loader(*batches, form="column"), self.loader(*batches, form="column")
+        next(iter(first))
+        state = first.state_dict()
+        again.load_state_dict(state)
+        next(iter(again))
+        for key in ("dictionaries", "dictionaries_of_columns"):
+            assert again.state_dict()[key] == state[key]
+
+    @pytest.mark.parametrize("wrong", [1, "no", [True], [1.5], [-1], [2**64]])
+    def test_of_a_state_that_is_wrong(self, wrong: Any):
+        loader = self.loader(self.batch(WORDS, True), form="column")
+        next(iter(loader))
+        with pytest.raises(ValueError, match="dictionaries_of_columns"):
+            loader.load_state_dict({**loader.state_dict(), "dictionaries_of_columns": wrong})
+
+
 class TestStates:
     """Of loaders that refused any other dictionary after an empty one."""
 

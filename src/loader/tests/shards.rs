@@ -173,7 +173,7 @@ fn a_state_of_which_all_is_verified_reads_each_shard_that_it_knows_again() {
             rows: None,
             had: None,
             digests,
-            dictionaries: None,
+            dictionaries: DictionaryHashes::default(),
             all,
         };
         let opened = (1, shards.open(1, &|| Ok(())).unwrap());

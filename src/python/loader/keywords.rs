@@ -9,7 +9,8 @@ use pyo3::types::{PyBool, PyDict, PyList, PySequence, PyString, PyTuple};
 
 use super::sources::Sources;
 use crate::loader::{
-    Digest, Hashes, LoadOptions, OfOthers, Place, STATE_VERSION, Sharding, SourceState, State, Terms, check_device,
+    DictionaryHashes, Digest, Hashes, LoadOptions, OfOthers, Place, STATE_VERSION, Sharding, SourceState, State, Terms,
+    check_device,
 };
 use crate::python::answers::{answer, error_about};
 use crate::python::counts::{count, word};
@@ -20,6 +21,9 @@ const FIRST_VERSION: u64 = 1;
 
 /// The key of the hash of dictionaries, which only states of codes have.
 const DICTIONARIES: &str = "dictionaries";
+
+/// The key of the hash of each of several dictionaries, of which some columns may have had none.
+const EACH_DICTIONARY: &str = "dictionaries_of_columns";
 
 /// The key of the number of the last batches that other workers make, which only states of workers have.
 const OF_OTHERS: &str = "of_others";
@@ -175,8 +179,12 @@ pub(super) fn to_dict<'py>(py: Python<'py>, state: &State) -> PyResult<Bound<'py
     // Lists, which JSON gives back as they are.
     let lists = hashes.into_iter().map(|hash| hash.into_pyobject(py)?.to_list().into_bound_py_any(py));
     dict.set_item("hashes", PyList::new(py, lists.collect::<PyResult<Vec<_>>>()?)?)?;
-    if let Some(dictionaries) = state.hashes.dictionaries {
-        dict.set_item(DICTIONARIES, dictionaries)?;
+    let dictionaries = &state.hashes.dictionaries;
+    if let Some(all) = dictionaries.all {
+        dict.set_item(DICTIONARIES, all)?;
+    }
+    if dictionaries.each.len() > 1 && !dictionaries.is_empty() {
+        dict.set_item(EACH_DICTIONARY, &dictionaries.each)?;
     }
     if state.of_others.batches > 0 {
         dict.set_item(OF_OTHERS, state.of_others.batches)?;
@@ -224,7 +232,10 @@ pub(super) fn from_dict(dict: &Bound<'_, PyDict>) -> PyResult<State> {
     let place = Place::after(epoch, item(dict, "taken")?, item(dict, "next_lane")?)?;
     let digests: Vec<(usize, usize, u64)> = item(dict, "hashes")?;
     let digests = digests.into_iter().map(|(shard, samples, digest)| (shard, Digest { samples, digest })).collect();
-    let dictionaries = if dict.contains(DICTIONARIES)? { item(dict, DICTIONARIES)? } else { None };
+    let dictionaries = DictionaryHashes {
+        all: if dict.contains(DICTIONARIES)? { item(dict, DICTIONARIES)? } else { None },
+        each: if dict.contains(EACH_DICTIONARY)? { item(dict, EACH_DICTIONARY)? } else { Vec::new() },
+    };
     let hashes = Hashes { conversion: item(dict, "conversion")?, digests, dictionaries };
     let batches = if dict.contains(OF_OTHERS)? { item(dict, OF_OTHERS)? } else { 0 };
     let drop_last = if dict.contains(DROP_LAST)? { Some(item(dict, DROP_LAST)?) } else { None };

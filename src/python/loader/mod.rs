@@ -141,7 +141,8 @@ impl Loader {
         let tell = opened.teller();
         let conversion_hash = Batches::conversion_hash(opened.stream.field(), &conversion)?;
         let dictionaries = next.hashes.dictionaries_of(conversion_hash);
-        let mut hashes = Hashes { conversion: Some(conversion_hash), digests: BTreeMap::new(), dictionaries };
+        let mut hashes =
+            Hashes { conversion: Some(conversion_hash), digests: BTreeMap::new(), dictionaries: dictionaries.clone() };
         if next.place.taken().iter().any(|taken| *taken > 0) {
             let compared = next.hashes.comparable(conversion_hash, self.verifies_all);
             hashes.digests = compared.map_err(|error| tell(py, error.into()))?;
