@@ -69,6 +69,8 @@ pub use shards::Shards;
 pub(crate) use shards::{StopCheck, other_schema};
 use source_rows::SourceRows;
 #[cfg(feature = "python")]
+pub(crate) use source_rows::other_rows;
+#[cfg(feature = "python")]
 pub(crate) use state::{Hashes, STATE_VERSION, SourceState, State, Terms};
 pub use statistics::{Statistic, Statistics};
 #[cfg(feature = "async")]

@@ -261,9 +261,7 @@ impl SourceRows {
         let Some((part, told)) = part.and_then(|part| Some((part, part.told?))) else {
             return Error::internal("a shard that told no rows");
         };
-        let reason = format!("the source was said to have {}, and has {found}", Counted(told, "row"));
-        let error = Error::argument(reason).remedy_is(Remedy::ToldRows);
-        self.shards.name(error, part.shard)
+        self.shards.name(other_rows(told, found), part.shard)
     }
 
     /// Skips `count` rows, or all that are left; returns their number. Does not open shards of which no row is needed.
@@ -398,6 +396,12 @@ impl OpenPart {
         }
         Ok(())
     }
+}
+
+/// The error of a source that was said to have another number of rows than it was found to have.
+pub(crate) fn other_rows(told: usize, found: &str) -> Error {
+    let reason = format!("the source was said to have {}, and has {found}", Counted(told, "row"));
+    Error::argument(reason).remedy_is(Remedy::ToldRows)
 }
 
 fn uncountable() -> Error {

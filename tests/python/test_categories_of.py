@@ -1,6 +1,7 @@
 """Does `categories` find the values of a column, whatever the source and its cuts?"""
 
 import pickle
+from typing import Any
 
 import arrow_dlpack as ad
 import duckdb
@@ -80,6 +81,18 @@ def test_what_is_wrong_is_told_before_a_stream_is_read():
             ad.categories(TABLE, columns)
     with pytest.raises(TypeError):
         ad.categories(3, "carrier")
+
+
+@pytest.mark.parametrize("read", [lambda s: ad.categories(s, "a"), lambda s: ad.statistics(s, {"a": "mode"})])
+@pytest.mark.parametrize(
+    ("told", "found"), [(0, "0 rows, and has 3"), (2, "2 rows, and has 3"), (4, "4 rows, and has 3")]
+)
+def test_rows_that_a_shard_was_said_to_have_are_counted(told: int, found: str, read: Any):
+    """Values of rows that are missing would be missing too."""
+    batches = pa.table({"a": [3, 1, 1]}).to_batches(max_chunksize=2)
+    read([(batches, 3), (batches, None)])
+    with pytest.raises(ad.ConversionError, match=f"shard 1: the source was said to have {found}"):
+        read([(batches, 3), (lambda: iter(batches), told)])
 
 
 def test_the_error_of_a_source_is_kept_and_the_source_released():

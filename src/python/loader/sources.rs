@@ -132,6 +132,11 @@ impl Sources {
         self.shards.get(shard).ok_or_else(|| PyValueError::new_err(format!("there is no shard {shard}")))
     }
 
+    /// The rows that the caller told of a shard.
+    pub(super) fn told(&self, shard: usize) -> Option<usize> {
+        self.shards.get(shard)?.told
+    }
+
     /// The stream of a shard, as [`LoaderSource::open`].
     pub(super) fn open(
         &self,

@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use super::sources::Sources;
 use crate::arrow::{DeviceArray, difference};
 use crate::error::{Error, Result};
+use crate::loader::other_rows;
 use crate::python::sources::Projection;
 use crate::spec::Conversion;
 use crate::stream_order::Interrupts;
@@ -14,7 +15,8 @@ use crate::stream_order::Interrupts;
 /// source, or of the shards in their order.
 ///
 /// # Errors
-/// Those of `begin`, before a stream is consumed, of `add`, and of reading; if shards have other types than the first.
+/// Those of `begin`, before a stream is consumed, of `add`, and of reading; if shards have other types than the first, or other rows than
+/// they were said to have.
 pub(super) fn read_whole<T: Send>(
     py: Python<'_>,
     source: &Bound<'_, PyAny>,
@@ -47,14 +49,16 @@ pub(super) fn read_whole<T: Send>(
             let error = Error::argument(format!("the shard has {found}, and the first one {first}"));
             return Err(name(error.remedy_is("give all shards one schema")).into());
         }
-        let mut stream = opened.stream;
+        let (mut stream, told) = (opened.stream, sources.told(shard));
         let added = py.detach(|| -> Result<()> {
-            let mut interrupts = Interrupts::new();
+            let (mut interrupts, mut rows) = (Interrupts::new(), 0_usize);
             for array in &mut stream {
-                array.and_then(|array| add(&mut whole, &array)).map_err(name)?;
+                let array = array.map_err(name)?;
+                add(&mut whole, &array).map_err(name)?;
+                rows = rows.saturating_add(array.len());
                 interrupts.check()?;
             }
-            Ok(())
+            told.filter(|told| *told != rows).map_or(Ok(()), |told| Err(name(other_rows(told, &rows.to_string()))))
         });
         // A source may need the interpreter to be released.
         drop(stream);
