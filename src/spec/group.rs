@@ -218,7 +218,7 @@ impl<'a> CallOptions<'a> {
             match names.entry(name) {
                 Entry::Vacant(entry) => drop(entry.insert(what)),
                 Entry::Occupied(first) => {
-                    let error = Error::argument(format!("{what} is called {name:?}, as {} is", first.get()));
+                    let error = Error::argument(format!("{what} and {} are both called {name:?}", first.get()));
                     errors.push(error.remedy_is("give each its own name"));
                 }
             }
