@@ -140,6 +140,9 @@ class _PolarsFile:
         return polars.read_parquet(self.path, columns=self.columns, glob=False)
 
 
+_OF_FILES = (_ArrowRowGroup, _DuckFile, _PolarsFile)
+
+
 def _literal(path: str) -> str:
     """A path of DuckDB in which nothing stands for other files."""
     return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in path)
@@ -179,15 +182,21 @@ def names_of(shards: Any) -> list[str]:
         items = [item[0] if isinstance(item, tuple) and item else item for item in shards or ()]
     except TypeError:
         return []
-    return [_name_of(item) for item in items]
+    folders = {os.path.dirname(item.path) for item in items if isinstance(item, _OF_FILES)}
+    try:
+        # It may be mounted elsewhere. Within it, folders tell the files of a partitioned data set apart.
+        common = os.path.commonpath(folders) if folders else ""
+        within = {folder: os.path.relpath(folder or os.curdir, common or os.curdir) for folder in folders}
+    except ValueError:
+        # Some are relative, or on another drive.
+        within = dict.fromkeys(folders, os.curdir)
+    return [_name_of(item, within) if isinstance(item, _OF_FILES) else "" for item in items]
 
 
-def _name_of(shard: Any) -> str:
-    if not isinstance(shard, _ArrowRowGroup | _DuckFile | _PolarsFile):
-        return ""
-    # Folders may be mounted elsewhere.
-    file = repr(os.path.basename(shard.path))
-    return f"row group {shard.group} of {file}" if isinstance(shard, _ArrowRowGroup) else file
+def _name_of(shard: _ArrowRowGroup | _DuckFile | _PolarsFile, within: dict[str, str]) -> str:
+    folder, file = os.path.split(shard.path)
+    name = repr("/".join([part for part in within[folder].split(os.sep) if part != os.curdir] + [file]))
+    return f"row group {shard.group} of {name}" if isinstance(shard, _ArrowRowGroup) else name
 
 
 def parquet_shards(

@@ -109,11 +109,25 @@ def test_workers_of_a_state_go_back_to_its_epoch():
     epochs._file.close()
 
 
-def test_names_of_shards_are_those_on_every_machine(tmp_path: Path):
+def test_names_of_shards_are_those_on_every_machine(tmp_path: Path, monkeypatch):
     pq.write_table(TABLE, tmp_path / "x.parquet", row_group_size=50)
     shards = ad.parquet_shards(tmp_path / "x.parquet")
     assert names_of(shards) == ["row group 0 of 'x.parquet'", "row group 1 of 'x.parquet'"]
     assert names_of([TABLE, (TABLE, 96)]) == ["", ""]
+    # Files of one name, as partitioned data sets have them, and two folders of those.
+    for root in ("one", "two/deeper"):
+        paths = [tmp_path / root / f"day={day}" / "0.parquet" for day in range(2)]
+        for path in paths:
+            path.parent.mkdir(parents=True)
+            pq.write_table(TABLE, path)
+        for order in (1, -1):
+            found = names_of(ad.parquet_shards(paths[::order]))
+            assert found == [f"row group 0 of 'day={day}/0.parquet'" for day in range(2)][::order]
+    monkeypatch.chdir(tmp_path)
+    assert (
+        names_of(ad.parquet_shards(["x.parquet", "one/day=0/0.parquet"]))[2] == "row group 0 of 'one/day=0/0.parquet'"
+    )
+    assert names_of(ad.parquet_shards([tmp_path / "x.parquet", "x.parquet"]))[::2] == ["row group 0 of 'x.parquet'"] * 2
     assert names_of(None) == names_of(5) == []
 
 
