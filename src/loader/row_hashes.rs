@@ -40,6 +40,32 @@ pub(super) fn fold_bytes(hash: u64, bytes: &[u8]) -> u64 {
     hash
 }
 
+/// Returns [`fold_bytes`] of the hexadecimal digits of these bytes, in lower case.
+pub(super) fn fold_hex(hash: u64, bytes: &[u8]) -> u64 {
+    let (words, rest) = bytes.as_chunks::<4>();
+    let count = fold_count(hash, bytes.len().saturating_mul(2));
+    let hash = words.iter().fold(count, |hash, word| fold(hash, hex(*word)));
+    let mut last = [0; 4];
+    last.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+    match rest.len() {
+        0 => hash,
+        // Zeros after the last digit.
+        bytes => fold(hash, hex(last) & ((1 << (16 * bytes)) - 1)),
+    }
+}
+
+/// Returns the digits of four bytes as a little-endian word.
+fn hex(bytes: [u8; 4]) -> u64 {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    let mut word = u64::from(u32::from_le_bytes(bytes));
+    word = (word | (word << 16)) & 0x0000_ffff_0000_ffff;
+    word = (word | (word << 8)) & 0x00ff_00ff_00ff_00ff;
+    // The high digit of a byte comes first.
+    let digits = ((word >> 4) & 0x000f_000f_000f_000f) | ((word & 0x000f_000f_000f_000f) << 8);
+    let letters = ((digits + 6 * ONES) >> 4) & ONES;
+    digits + 0x30 * ONES + letters * 0x27
+}
+
 /// The numbers of the sampled rows, without end: one of each stratum.
 #[derive(Clone, Debug)]
 pub(super) struct Samples {
@@ -191,6 +217,15 @@ mod tests {
         assert_eq!([0, 1, 2].map(mix), [0, 6_238_072_747_940_578_789, 15_839_785_061_582_574_730]);
         assert_eq!(fold_bytes(0, b""), fold(0, 0));
         assert_eq!(fold_bytes(7, b"0123456789"), 8_620_527_502_259_515_754);
+    }
+
+    #[test]
+    fn digits_are_hashed_as_their_text() {
+        let bytes: Vec<u8> = (0..=255).chain(0..44).collect();
+        for end in (0..=17).chain(250..=300) {
+            let text = bytes[..end].iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+            assert_eq!(fold_hex(7, &bytes[..end]), fold_bytes(7, text.as_bytes()), "{end}");
+        }
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! Hashes of rows that differ in length or are passed through: docs/loader.md defines them.
 
+use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, downcast_dictionary_array, downcast_run_array};
 use arrow_buffer::NullBuffer;
 use arrow_schema::DataType;
 
-use super::row_hashes::{fold, fold_bytes};
+use super::row_hashes::{fold, fold_bytes, fold_hex};
 use super::texts::{fold_text, texts};
 use crate::alloc::fallible;
 use crate::arrow::DeviceArray;
@@ -99,9 +100,29 @@ pub(super) fn fold_texts(hash: u64, columns: &[ArrayRef], nulls: Option<&NullBuf
         }
         catch_panic(|| match is_null_row || is_null(column.as_ref(), row) {
             true => Ok(fold(hash, 0)),
-            false => fold_text(fold(hash, 1), &texts(column.as_ref())?, row),
+            // Images are long: arrow-cast would write each of their bytes by itself.
+            false => match bytes_of(column.as_ref(), row) {
+                Some(bytes) => Ok(fold_hex(fold(hash, 1), bytes)),
+                None => fold_text(fold(hash, 1), &texts(column.as_ref())?, row),
+            },
         })
     })
+}
+
+/// Returns the bytes of a value that is no null, if its text is the hexadecimal digits of them.
+fn bytes_of(array: &dyn Array, row: usize) -> Option<&[u8]> {
+    downcast_dictionary_array!(
+        array => array.key(row).and_then(|code| bytes_of(array.values().as_ref(), code)),
+        DataType::RunEndEncoded(..) => downcast_run_array!(
+            array => bytes_of(array.values().as_ref(), array.get_physical_index(row)),
+            _ => None
+        ),
+        DataType::Binary => array.as_binary_opt::<i32>().map(|values| values.value(row)),
+        DataType::LargeBinary => array.as_binary_opt::<i64>().map(|values| values.value(row)),
+        DataType::BinaryView => array.as_binary_view_opt().map(|values| values.value(row)),
+        DataType::FixedSizeBinary(_) => array.as_fixed_size_binary_opt().map(|values| values.value(row)),
+        _ => None
+    )
 }
 
 /// Returns whether a value is null, also where a dictionary or runs have the null. A union has none: its text tells which field is null.

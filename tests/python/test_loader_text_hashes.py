@@ -111,6 +111,34 @@ def test_a_null_row_is_null_in_each_column():
         next(iter(resumed(hidden, shown, columns)))
 
 
+def runs(values: pa.Array) -> pa.Array:
+    return pa.RunEndEncodedArray.from_arrays(pa.array(range(1, len(values) + 1), pa.int32()), values)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda values: pa.array(values, pa.binary()),
+        lambda values: pa.array(values, pa.large_binary()),
+        lambda values: pa.array(values, pa.binary_view()),
+        lambda values: pa.array(values, pa.binary()).dictionary_encode(),
+        lambda values: pa.array(values, pa.large_binary())[3:],
+        lambda values: runs(pa.array(values, pa.binary())),
+        lambda values: pa.array([value and value[:1] * 5 for value in values], pa.binary(5)),
+    ],
+)
+def test_the_text_of_bytes_is_their_digits(made: Callable[[list[bytes | None]], pa.Array]):
+    column = made([None if row % 10 == 3 else bytes(range(row, 2 * row)) or b"\xff" for row in range(ROWS)])
+    loader = ad.Loader(pa.table({"b": column}), batch_size=20, columns={"b": ad.arrow("b")})
+    list(loader)
+    values = column.to_pylist()
+
+    def row_hash(row: int) -> int:
+        return fold(0, 0) if values[row] is None else fold_bytes(fold(0, 1), values[row].hex().encode())
+
+    assert loader.fingerprint()["hashes"] == hashes(len(values), row_hash)
+
+
 class TestTicks:
     @pytest.mark.parametrize("name", COLUMNS)
     def test_of_arrow_groups_are_hashed(self, name: str):
