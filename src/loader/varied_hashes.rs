@@ -1,5 +1,7 @@
 //! Hashes of rows that differ in length or are passed through: docs/loader.md defines them.
 
+use std::ops::Range;
+
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, downcast_dictionary_array, downcast_run_array};
 use arrow_buffer::NullBuffer;
@@ -24,7 +26,10 @@ pub(super) fn fold_part(hash: u64, group: &VariedGroup, row: &DeviceArray) -> Re
     let rows = std::slice::from_ref(row);
     match group.group.form() {
         GroupForm::Padded(pad) => fold_padded(hash, group, rows, pad),
-        GroupForm::Ragged => fold_ragged(hash, &PlannedRagged::new(&group.field, rows, &group.options)?.run()?, &[0]),
+        GroupForm::Ragged => {
+            let ragged = PlannedRagged::new(&group.field, rows, &group.options)?.run()?;
+            fold_ragged(hash, &ragged, std::slice::from_ref(&(0..1)))
+        }
         GroupForm::Arrow | GroupForm::Column | GroupForm::Matrix => {
             Err(Error::internal("neither padded nor ragged rows"))
         }
@@ -45,27 +50,26 @@ fn fold_padded(hash: u64, group: &VariedGroup, rows: &[DeviceArray], pad: Pad) -
 }
 
 /// The validity of rows, a byte each; their lengths, 8 bytes each; and then their elements, or the rows that they are.
-fn fold_ragged(hash: u64, ragged: &Ragged, rows: &[usize]) -> Result<u64> {
+fn fold_ragged(hash: u64, ragged: &Ragged, rows: &[Range<usize>]) -> Result<u64> {
     let at =
         |values: &[i64], row: usize| values.get(row).and_then(|value| usize::try_from(*value).ok()).ok_or_else(lost);
     let offsets = integers(ragged.offsets())?;
     let sizes = ragged.lengths().map(integers).transpose()?;
     let flags = ragged.validity().map(Tensor::peek_bytes).transpose()?;
     let (mut valid, mut lengths, mut items) = (Vec::new(), Vec::new(), Vec::new());
-    for row in rows {
-        let is_valid = flags.is_none_or(|flags| flags.get(*row).is_some_and(|flag| *flag != 0));
-        let start = at(&offsets, *row)?;
+    for row in rows.iter().cloned().flatten() {
+        let is_valid = flags.is_none_or(|flags| flags.get(row).is_some_and(|flag| *flag != 0));
+        let start = at(&offsets, row)?;
         let end = match &sizes {
-            Some(sizes) => start.saturating_add(at(sizes, *row)?),
+            Some(sizes) => start.saturating_add(at(sizes, row)?),
             None => at(&offsets, row.saturating_add(1))?,
         };
         // What a null row spans is not part of it.
-        let end = if is_valid { end } else { start };
+        let end = if is_valid { end.max(start) } else { start };
         let length = end.saturating_sub(start);
         fallible::push(&mut valid, u8::from(is_valid))?;
         fallible::push(&mut lengths, u64::try_from(length).unwrap_or(u64::MAX).to_le_bytes())?;
-        fallible::reserve(&mut items, length)?;
-        items.extend(start..end);
+        fallible::push(&mut items, start..end)?;
     }
     let mut hash = fold_bytes(fold_bytes(hash, &valid), lengths.as_flattened());
     if let Some(shapes) = ragged.shapes() {
@@ -76,11 +80,17 @@ fn fold_ragged(hash: u64, ragged: &Ragged, rows: &[usize]) -> Result<u64> {
         Values::Tensor(values) => {
             let bytes = values.peek_bytes()?;
             let each = bytes.len().checked_div(ragged.values().len()).unwrap_or(0);
+            let of = |items: &Range<usize>| {
+                bytes.get(items.start.saturating_mul(each)..items.end.saturating_mul(each)).ok_or_else(lost)
+            };
+            if let [items] = &*items {
+                return Ok(fold_bytes(hash, of(items)?));
+            }
             let mut elements = Vec::new();
-            for item in items {
-                let start = item.saturating_mul(each);
-                fallible::reserve(&mut elements, each)?;
-                elements.extend_from_slice(bytes.get(start..start.saturating_add(each)).ok_or_else(lost)?);
+            for items in &items {
+                let part = of(items)?;
+                fallible::reserve(&mut elements, part.len())?;
+                elements.extend_from_slice(part);
             }
             Ok(fold_bytes(hash, &elements))
         }
