@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::dictionary::DictionaryHashes;
+use super::dictionary_hashes::DictionaryHashes;
 use super::options::LoadOptions;
 use super::read_log::{Digest, ReadLog};
 use super::row_hashes::samples_among;

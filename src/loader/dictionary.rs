@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arrow_array::{Array, ArrayRef, new_empty_array};
 use arrow_schema::{DataType, Field};
 
+use super::dictionary_hashes::DictionaryHashes;
 use super::row_hashes::{Samples, fold_count};
 use super::texts::{fold_text, texts, with_ticks};
 use crate::alloc::fallible;
@@ -18,44 +19,6 @@ pub(super) const REMEMBERED_FROM: usize = 256;
 
 /// Of how many columns any may have had no dictionary, so that a state can be told from one of other dictionaries.
 const MOST_LEFT_OUT: usize = 6;
-
-/// The hashes of the dictionaries of codes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct DictionaryHashes {
-    /// Of all of them, once each column had one.
-    pub(crate) all: Option<u64>,
-    /// Of that of each column, once it had one. Empty in states of one column, and in those of earlier versions.
-    pub(crate) each: Vec<Option<u64>>,
-}
-
-impl DictionaryHashes {
-    /// Returns the hashes of these dictionaries; `None` before an array had values in one.
-    ///
-    /// # Errors
-    /// As [`fold_dictionaries`].
-    pub(super) fn of(known: &[Option<&ArrayRef>]) -> Result<Self> {
-        let own = |values: &Option<&ArrayRef>| values.map(|values| fold_dictionaries(0, [Some(values)])).transpose();
-        let each = fallible::collected(known.iter().map(own))?;
-        let is_whole = !known.is_empty() && known.iter().all(Option::is_some);
-        let all = if is_whole { Some(fold_dictionaries(0, known.iter().copied())?) } else { None };
-        Ok(Self { all, each })
-    }
-
-    /// Whether no dictionary is known.
-    #[cfg(feature = "python")]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.all.is_none() && self.each.iter().all(Option::is_none)
-    }
-
-    /// Adds those of other columns.
-    pub(crate) fn add(&mut self, more: &Self) {
-        self.all = self.all.or(more.all);
-        if self.each.is_empty() {
-            self.each.clone_from(&more.each);
-        }
-        self.each.iter_mut().zip(&more.each).for_each(|(own, more)| *own = own.or(*more));
-    }
-}
 
 /// The dictionary of codes.
 pub(super) struct Dictionary {
@@ -85,6 +48,18 @@ pub(super) fn other_dictionary(remedy: impl Into<Remedy>, column: &str) -> Error
 pub(super) fn no_values(spec: &Spec) -> Result<DeviceArray> {
     let values = spec.dictionary_values().unwrap_or(&DataType::Null);
     DeviceArray::from_arrow(&new_empty_array(values), Arc::new(Field::new("", values.clone(), true)))
+}
+
+/// Returns the hashes of these dictionaries; `None` before an array had values in one.
+///
+/// # Errors
+/// As [`fold_dictionaries`].
+pub(super) fn hashes_of(known: &[Option<&ArrayRef>]) -> Result<DictionaryHashes> {
+    let own = |values: &Option<&ArrayRef>| values.map(|values| fold_dictionaries(0, [Some(values)])).transpose();
+    let each = fallible::collected(known.iter().map(own))?;
+    let is_whole = !known.is_empty() && known.iter().all(Option::is_some);
+    let all = if is_whole { Some(fold_dictionaries(0, known.iter().copied())?) } else { None };
+    Ok(DictionaryHashes { all, each })
 }
 
 /// Returns a hash that goes on with these dictionaries, as docs/loader.md defines it. `None` has no values.

@@ -9,7 +9,8 @@ use arrow_schema::FieldRef;
 
 #[cfg(feature = "python")]
 use super::conversion_hashes::fold_column;
-use super::dictionary::{DictionaryHashes, fold_dictionaries, no_values, was_of_fewer};
+use super::dictionary::{fold_dictionaries, hashes_of, no_values, was_of_fewer};
+use super::dictionary_hashes::DictionaryHashes;
 use super::kept_rows::{KeptArray, KeptRow, VariedGroups};
 use super::packed_dictionaries::PackedDictionaries;
 #[cfg(feature = "python")]
@@ -192,7 +193,7 @@ impl Groups {
         {
             return Ok(None);
         }
-        let hashes = DictionaryHashes::of(&fallible::collected(self.known().map(Ok))?)?;
+        let hashes = hashes_of(&fallible::collected(self.known().map(Ok))?)?;
         self.unhashed = Some(hashes.each.iter().filter(|hash| hash.is_none()).count());
         Ok(Some(hashes))
     }

@@ -7,6 +7,7 @@ mod checks;
 #[cfg(feature = "python")]
 mod conversion_hashes;
 mod dictionary;
+mod dictionary_hashes;
 mod draws;
 mod groups;
 mod inline;
@@ -50,7 +51,7 @@ use arrow_schema::FieldRef;
 pub use batch::{Batch, Next};
 use byte_budget::ByteBudget;
 use checks::{Checks, OwnRows};
-pub(crate) use dictionary::DictionaryHashes;
+pub(crate) use dictionary_hashes::DictionaryHashes;
 use groups::{CopyNote, Groups};
 use inline::Inline;
 pub use options::{LoadOptions, Shuffle};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-use super::dictionary::DictionaryHashes;
+use super::dictionary_hashes::DictionaryHashes;
 use super::shards::ShardLane;
 use crate::error::Error;
 

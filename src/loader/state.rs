@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::dictionary::DictionaryHashes;
+use super::dictionary_hashes::DictionaryHashes;
 use super::place::Place;
 use super::read_log::Digest;
 use super::sharding::OfOthers;
