@@ -196,7 +196,7 @@ impl Place {
     }
 
     /// Returns a lane of which fewer rows were taken than the batches that it must have had, with the least number of these: lanes take
-    /// turns, each batch counts a row or more, and those of the last workers `batch_size` rows. `None` where iterations may stop.
+    /// turns, each batch counts a row or more, and those of the last workers `batch_size` rows. `None` if each lane had them.
     #[cfg(feature = "python")]
     pub(super) fn lane_behind(&self, batch_size: usize, of_others: OfOthers) -> Option<(usize, usize)> {
         let lanes = self.taken.len();
