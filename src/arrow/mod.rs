@@ -42,6 +42,7 @@ mod stream;
 mod tests;
 mod to_arrow;
 mod validate;
+mod validated;
 mod view;
 
 pub(crate) use bitmaps::{BitRange, BitmapBytes, BitmapLevel, DeviceBitmaps};
@@ -85,4 +86,5 @@ pub use stream::{DeviceArrayStream, export_device_stream, export_stream};
 pub use stream::{Sender, channel};
 #[cfg(feature = "python")]
 pub(crate) use validate::validate;
+pub(crate) use validated::Validated;
 pub(crate) use view::{DictionaryValues, Leaf};

@@ -12,7 +12,8 @@ use super::export::export_joined;
 use super::import::DeviceArray;
 use super::null_slots::blanked;
 use super::offsets::push_down;
-use super::validate::{prepare, validate};
+use super::validate::{prepare, validate, validate_new};
+use super::validated::Validated;
 use crate::alloc::Owner;
 use crate::error::{Error, Result, catch_panic};
 use crate::ffi::arrow_device::ArrowArray;
@@ -23,15 +24,21 @@ impl DeviceArray {
     /// # Errors
     /// If the memory is not the host's, or the contents break the Arrow format, such as decreasing offsets.
     pub fn to_arrow(&self) -> Result<ArrayRef> {
-        self.read_arrow(true)
+        self.read_arrow(true, &Validated::default())
     }
 
     /// Like [`DeviceArray::to_arrow`], for a conversion that logs its own copy.
     pub(crate) fn to_arrow_unlogged(&self) -> Result<ArrayRef> {
-        self.read_arrow(false)
+        self.read_arrow(false, &Validated::default())
     }
 
-    fn read_arrow(&self, is_copy: bool) -> Result<ArrayRef> {
+    /// Like [`DeviceArray::to_arrow_unlogged`], for a conversion of several chunks, which may be slices of one array: validates what
+    /// is not `known`, and adds it.
+    pub(crate) fn to_arrow_of_many(&self, known: &Validated) -> Result<ArrayRef> {
+        self.read_arrow(false, known)
+    }
+
+    fn read_arrow(&self, is_copy: bool, known: &Validated) -> Result<ArrayRef> {
         self.require_host()?;
         let prepared = |node: &mut _| {
             // SAFETY: `export_joined` makes the node of a range of this array, which import has checked, and which is in host
@@ -59,7 +66,7 @@ impl DeviceArray {
             data.validate().map_err(broken)?;
             // Of a slice only its own slots are looked at.
             let data = push_down(data);
-            let Err(error) = validate(&data) else { return Ok(make_array(data)) };
+            let Err(error) = validate_new(&data, known) else { return Ok(make_array(data)) };
             // It may be of what lies under a null.
             let data = blanked(&data)?;
             validate(&data).map_err(|_| codes_beyond::of_lowest_row(&data).unwrap_or_else(|| broken(error)))?;

@@ -8,6 +8,7 @@ use arrow_schema::{ArrowError, DataType};
 
 use super::check::{Buffer, buffers_of, children_of};
 use super::node::ArrayNode;
+use super::validated::{Checked, Validated};
 use crate::alloc::fallible;
 use crate::error::Result;
 
@@ -129,6 +130,11 @@ pub(super) fn require_logical_nulls(data: &ArrayData) -> Result<()> {
 /// # Errors
 /// If the array breaks the Arrow format.
 pub(crate) fn validate(data: &ArrayData) -> std::result::Result<(), ArrowError> {
+    validate_new(data, &Validated::default())
+}
+
+/// As [`validate`], without a look at children that are `known`: slices of one array have the same ones.
+pub(super) fn validate_new(data: &ArrayData, known: &Validated) -> std::result::Result<(), ArrowError> {
     data.validate()?;
     match data.data_type() {
         DataType::Struct(fields) => {
@@ -144,14 +150,45 @@ pub(crate) fn validate(data: &ArrayData) -> std::result::Result<(), ArrowError> 
         }
         _ => data.validate_nulls()?,
     }
-    if !has_ordered_offsets(data) && !is_text(data) {
-        data.validate_values()?;
+    match data.child_data() {
+        [ends, _] if has_known_ends(data, ends, known) => {}
+        [ends, _] if matches!(data.data_type(), DataType::RunEndEncoded(_, _)) => {
+            data.validate_values()?;
+            known.insert(Checked::RunEnds, ends);
+        }
+        _ if has_ordered_offsets(data) || is_text(data) => {}
+        _ => data.validate_values()?,
     }
     data.child_data().iter().enumerate().try_for_each(|(index, child)| {
         let of_child =
             |error| ArrowError::InvalidArgumentError(format!("{} child #{index}: {error}", data.data_type()));
-        validate(child).map_err(of_child)
+        // Slices of these have children of their own: `push_down`.
+        let is_own = matches!(data.data_type(), DataType::Struct(_) | DataType::FixedSizeList(_, _));
+        if !is_own && known.contains(Checked::Contents, child) {
+            return Ok(());
+        }
+        validate_new(child, known).map_err(of_child)?;
+        if !is_own {
+            known.insert(Checked::Contents, child);
+        }
+        Ok(())
     })
+}
+
+/// Returns whether the ends of an array's runs were validated, and the last one is behind its slots.
+fn has_known_ends(data: &ArrayData, ends: &ArrayData, known: &Validated) -> bool {
+    fn last<T: ArrowNativeType>(ends: &ArrayData) -> Option<usize> {
+        let at = ends.offset().saturating_add(ends.len()).checked_sub(1)?;
+        ends.buffers().first()?.typed_data::<T>().get(at)?.to_usize()
+    }
+    let DataType::RunEndEncoded(field, _) = data.data_type() else { return false };
+    let last = match field.data_type() {
+        DataType::Int16 => last::<i16>(ends),
+        DataType::Int32 => last::<i32>(ends),
+        _ => last::<i64>(ends),
+    };
+    let is_long = last.is_some_and(|last| last >= data.offset().saturating_add(data.len()));
+    is_long && known.contains(Checked::RunEnds, ends)
 }
 
 /// Returns whether the type's only contents to check are offsets, and none is less than the one before it. The first and the last
@@ -276,6 +313,38 @@ mod tests {
         let data = rows(&[true; 3], values(&[]), 2, 0).into_builder().nulls(Some(wrong));
         // SAFETY: buffers and children have the slots that the rows need; nothing reads memory by the wrong count of nulls.
         assert!(validate(&unsafe { data.build_unchecked() }).is_err());
+    }
+
+    #[test]
+    fn slices_of_one_array_validate_its_children_once() {
+        let runs = |ends: Vec<i64>| {
+            let of = DataType::RunEndEncoded(
+                Arc::new(Field::new("run_ends", DataType::Int64, false)),
+                Arc::new(Field::new("values", DataType::Utf8, true)),
+            );
+            let values = ArrayData::builder(DataType::Utf8).len(2).add_buffer(Buffer::from_vec(vec![0_i32, 1, 2]));
+            // SAFETY: two strings of a byte each, which is no UTF-8; nothing reads them as text.
+            let values = unsafe { values.add_buffer(Buffer::from_vec(vec![0xff_u8; 2])).build_unchecked() };
+            let data = ArrayData::builder(of).len(3).add_child_data(Int64Array::from(ends).to_data());
+            // SAFETY: two ends and two values; nothing reads the rows by ends that may decrease.
+            unsafe { data.add_child_data(values).build_unchecked() }
+        };
+        let known = Validated::default();
+        let data = runs(vec![4, 4]);
+        assert!(validate_new(&data, &known).is_err());
+        known.insert(Checked::RunEnds, &data.child_data()[0]);
+        assert!(validate_new(&data, &known).is_err());
+        known.insert(Checked::Contents, &data.child_data()[1]);
+        assert!(validate_new(&data, &known).is_ok());
+        let slice = |offset, length| {
+            // SAFETY: as for the whole array.
+            unsafe { data.clone().into_builder().offset(offset).len(length).build_unchecked() }
+        };
+        assert!(validate_new(&slice(1, 3), &known).is_ok());
+        // Beyond the last end, and over other memory.
+        assert!(validate_new(&slice(1, 4), &known).is_err());
+        assert!(validate_new(&runs(vec![4, 4]), &known).is_err());
+        assert!(validate(&data).is_err());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use arrow_schema::FieldRef;
 use smallvec::{SmallVec, smallvec};
 
 use super::host_reads::refuse_known;
-use crate::arrow::{DeviceArray, Leaf};
+use crate::arrow::{DeviceArray, Leaf, Validated};
 use crate::convert::{self, ColumnChunk};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
@@ -72,9 +72,9 @@ impl<'a> ColumnRef<'a> {
 
     /// Returns the column with its runs, its dictionary's values or its lists written out, always in memory of its own: `explain` and the
     /// copy log count these bytes, even if another thread has meanwhile changed the offsets so that the lists follow each other.
-    pub(crate) fn decode(&self, spec: &Spec, field: &FieldRef) -> Result<DeviceArray> {
+    pub(crate) fn decode(&self, spec: &Spec, field: &FieldRef, known: &Validated) -> Result<DeviceArray> {
         require_host(self.array.device(), spec.field().name())?;
-        convert::decode_apart(&self.whole_array()?, spec, field)
+        convert::decode_apart(&self.whole_array()?, spec, field, known)
     }
 }
 

@@ -9,7 +9,7 @@ use super::device_lists::{DeviceLists, dense_on_device};
 use super::dictionaries::{are_compared, shared_dictionary};
 use super::host_reads::{read_nulls, refuse_known_on_device};
 use super::runner::{Runner, run_step};
-use crate::arrow::DeviceArray;
+use crate::arrow::{DeviceArray, Validated};
 use crate::convert::{self, Backend, ColumnChunk, ColumnTask, HostPass, check_column, what};
 use crate::error::{Error, Result};
 use crate::kernels::{Casts, DeviceBackend, column_placement, gathers_on, reads_lists_on, refuse_decoding};
@@ -225,7 +225,8 @@ pub(crate) fn decode_column(
         let size = |chunk: &ColumnRef<'_>| ChunkSize::without_nulls(chunk.rows());
         Plan::new(spec, &columns.iter().map(size).collect::<Vec<_>>(), options, Placement::Host)?;
     }
-    let chunks = in_order(columns, |chunk| chunk.decode(spec, field).map(Some)).map_err(lowest)?;
+    let known = Validated::default();
+    let chunks = in_order(columns, |chunk| chunk.decode(spec, field, &known).map(Some)).map_err(lowest)?;
     Ok(chunks.map(|chunks| DecodedColumn { chunks, spec: None }))
 }
 
@@ -235,7 +236,8 @@ pub(crate) fn lowest_error(spec: &Spec, columns: &[ColumnRef<'_>], error: Error)
     let (Some(row), Ok(arrays), Some(field)) = (error.row(), arrays, spec.decoded()) else { return error };
     let before = DeviceArray::first_rows(&arrays, row);
     let before: Vec<_> = before.iter().map(ColumnRef::whole).collect();
-    let decoded = in_order(&before, |chunk| chunk.decode(spec, field).map(Some));
+    let known = Validated::default();
+    let decoded = in_order(&before, |chunk| chunk.decode(spec, field, &known).map(Some));
     let check = || with_planned(spec, &before, &Options::default(), |planned| planned.check_values());
     let checked = decoded.and_then(|_| check());
     checked.err().filter(|lower| lower.is_lower_than(&error)).unwrap_or(error)

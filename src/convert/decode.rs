@@ -13,7 +13,7 @@ use super::encode::{encoded, encoded_rows};
 use super::repeat::{RowMap, Runs, child, repeated, set_bits, slots};
 use super::rounds::{LOOK_UP, in_rounds};
 use crate::alloc::fallible;
-use crate::arrow::{DeviceArray, Mask};
+use crate::arrow::{DeviceArray, Mask, Validated};
 use crate::categories::Categories;
 use crate::error::{Error, Result, catch_panic};
 use crate::spec::{Spec, is_list};
@@ -23,19 +23,24 @@ use crate::spec::{Spec, is_list};
 ///
 /// # Errors
 /// As [`decode_apart`].
-pub(crate) fn decode(array: &DeviceArray, spec: &Spec, field: &FieldRef) -> Result<DeviceArray> {
+pub(crate) fn decode(array: &DeviceArray, spec: &Spec, field: &FieldRef, known: &Validated) -> Result<DeviceArray> {
     match dense(array, spec)? {
         Some(dense) => Ok(dense),
-        None => decode_apart(array, spec, field),
+        None => decode_apart(array, spec, field, known),
     }
 }
 
 /// Returns the array with its runs or dictionary values written out, or the codes of its categories, as `field` says, which
-/// [`Spec::decoded`] has, in memory of its own.
+/// [`Spec::decoded`] has, in memory of its own. Validates what is not `known`: many chunks may be slices of one array.
 ///
 /// # Errors
 /// If the memory is not the host's, the contents break the Arrow format, or an allocation fails.
-pub(crate) fn decode_apart(array: &DeviceArray, spec: &Spec, field: &FieldRef) -> Result<DeviceArray> {
+pub(crate) fn decode_apart(
+    array: &DeviceArray,
+    spec: &Spec,
+    field: &FieldRef,
+    known: &Validated,
+) -> Result<DeviceArray> {
     if array.is_empty() {
         return DeviceArray::from_arrow(new_empty_array(field.data_type()).as_ref(), field.clone());
     }
@@ -47,7 +52,7 @@ pub(crate) fn decode_apart(array: &DeviceArray, spec: &Spec, field: &FieldRef) -
     };
     // Only the bytes of text are compared, and to check that they are UTF-8 takes about as long: others are no categories.
     let own = if spec.categories().is_some() { own.text_as_bytes() } else { own };
-    let encoded = own.to_arrow_unlogged()?.to_data();
+    let encoded = own.to_arrow_of_many(known)?.to_data();
     let decoded = catch_panic(|| {
         let enclosing = enclosing.as_ref().map(|mask| bits_of(mask, encoded.len())).transpose()?;
         let decoded = written_out(&encoded, field.data_type(), spec.categories(), enclosing.as_ref())?;
@@ -80,17 +85,11 @@ fn written_out(
         (own, to) if own == to && categories.is_none() => Ok(data.clone()),
         (DataType::RunEndEncoded(_, _), _) => {
             let values = data.child_data().get(1).ok_or_else(cannot)?;
-            repeated_out(values, &Runs(data), to, categories, shown)
+            looked_up(values, &Runs(data), to, categories, shown)
         }
         (DataType::Dictionary(_, _), _) => {
             let values = data.child_data().first().ok_or_else(cannot)?;
-            match categories {
-                // Only the values of these rows are looked up.
-                Some(categories) if values.len() > data.len() && !is_nested(values.data_type()) => {
-                    encoded_rows(values, &Codes(data), categories)
-                }
-                _ => repeated_out(values, &Codes(data), to, categories, shown),
-            }
+            looked_up(values, &Codes(data), to, categories, shown)
         }
         (lists, DataType::FixedSizeList(item, size)) if is_list(lists) => {
             let own = data.child_data().first().ok_or_else(cannot)?;
@@ -125,6 +124,22 @@ fn written_out(
             Ok(unsafe { bools.add_buffer(bits).build_unchecked() })
         }
         _ => categories.map_or_else(|| Err(cannot()), |categories| encoded(data, categories)),
+    }
+}
+
+/// As [`repeated_out`]; of more values than rows, looks up only the categories that the rows show.
+fn looked_up(
+    values: &ArrayData,
+    rows: &impl RowMap,
+    to: &DataType,
+    categories: Option<&Categories>,
+    shown: Option<&BooleanBuffer>,
+) -> Result<ArrayData> {
+    match categories {
+        Some(categories) if values.len() > rows.len() && !is_nested(values.data_type()) => {
+            encoded_rows(values, rows, categories)
+        }
+        _ => repeated_out(values, rows, to, categories, shown),
     }
 }
 

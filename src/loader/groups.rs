@@ -18,7 +18,7 @@ use super::row_hashes::{fold_bytes, fold_count};
 use super::slot::Slot;
 use super::target::{self, BatchTarget};
 use crate::alloc::fallible;
-use crate::arrow::DeviceArray;
+use crate::arrow::{DeviceArray, Validated};
 use crate::column::require_host;
 use crate::convert::{self, ColumnChunk, MatrixColumns, RowBlock, RowLayout, check_nulls_of_passing_rows, with_bits};
 use crate::copy_log::Copied;
@@ -431,7 +431,7 @@ fn column_of(array: &DeviceArray, position: Option<usize>, spec: &Spec) -> Resul
         None => array.clone(),
     };
     Ok(GroupPart::Column(match spec.decoded() {
-        Some(field) => convert::decode(&column, spec, field)?,
+        Some(field) => convert::decode(&column, spec, field, &Validated::default())?,
         None => column,
     }))
 }

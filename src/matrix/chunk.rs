@@ -5,7 +5,7 @@ use std::ops::Range;
 use arrow_schema::FieldRef;
 
 use crate::alloc::fallible;
-use crate::arrow::{DeviceArray, Leaf};
+use crate::arrow::{DeviceArray, Leaf, Validated};
 use crate::column::{DeviceLists, dense_on_device, require_host};
 use crate::convert::{self, ColumnChunk, MatrixColumns, check_matrix_nulls, remedy_of_passing_rows};
 use crate::error::{Error, ErrorKind, Result};
@@ -31,10 +31,10 @@ enum PackSource {
 }
 
 impl PackSource {
-    fn new(array: &DeviceArray, spec: &Spec, field: &FieldRef) -> Result<Self> {
+    fn new(array: &DeviceArray, spec: &Spec, field: &FieldRef, known: &Validated) -> Result<Self> {
         Ok(match convert::dense(array, spec)? {
             Some(lists) => Self::InPlace(lists),
-            None => Self::Written(convert::decode_apart(array, spec, field)?),
+            None => Self::Written(convert::decode_apart(array, spec, field, known)?),
         })
     }
 
@@ -51,13 +51,13 @@ impl MatrixChunk {
     /// As [`MatrixChunk::on_any_device`], and when the array is not in host memory.
     pub(crate) fn new(spec: &MatrixSpec, array: &DeviceArray) -> Result<Self> {
         require_host(array.device(), spec.field().name())?;
-        Self::on_any_device(spec, array)
+        Self::on_any_device(spec, array, &Validated::default())
     }
 
     /// # Errors
     /// When the array is of another type than the matrix's field, or a column cannot be decoded: on a device kernels gather values of
     /// dictionaries, and lists of one length are read where they are.
-    pub(super) fn on_any_device(spec: &MatrixSpec, array: &DeviceArray) -> Result<Self> {
+    pub(super) fn on_any_device(spec: &MatrixSpec, array: &DeviceArray, known: &Validated) -> Result<Self> {
         let field = spec.field();
         if array.field().data_type() != field.data_type() {
             let (found, expected) = (array.field().data_type(), field.data_type());
@@ -76,7 +76,7 @@ impl MatrixChunk {
             for (position, column) in spec.columns() {
                 // Behind a column with a wrong row only lower ones count.
                 let rows = lowest.as_ref().and_then(Error::row).map_or(0..array.len(), |row| 0..row);
-                let decode = |field| PackSource::new(&array.column(*position)?.clipped(&rows), column, field);
+                let decode = |field| PackSource::new(&array.column(*position)?.clipped(&rows), column, field, known);
                 match column.decoded().map(decode).transpose() {
                     Ok(source) => decoded.push(source),
                     Err(error) if error.row().is_some() => lowest = Some(error),

@@ -6,7 +6,7 @@ use super::chunk::MatrixChunk;
 use super::planned::check_matrix_rows;
 use super::planned_result::{columns_at, with_planned_result};
 use super::to_tensor::convert_matrix;
-use crate::arrow::DeviceArray;
+use crate::arrow::{DeviceArray, Validated};
 use crate::column::{Runner, SharedReads, add_unknowns, check_rows, check_types, convert_chunks, in_turn};
 use crate::error::{Error, Result};
 use crate::kernels::gathers_on;
@@ -102,7 +102,7 @@ fn read_results(chunks: &[DeviceArray], results: &[ResultSpec]) -> Result<Option
     for result in results {
         match &result.kind {
             ResultKind::Matrix(spec) if spec.columns().iter().all(|(_, column)| is_read(column)) => {
-                let chunk = MatrixChunk::on_any_device(spec, array)?;
+                let chunk = MatrixChunk::on_any_device(spec, array, &Validated::default())?;
                 let columns = chunk.columns(spec, &(0..array.len()))?;
                 let each = spec.columns().iter().zip(&columns.columns);
                 each.for_each(|((_, spec), column)| add_unknowns(&mut unknowns, spec, &column.leaf));

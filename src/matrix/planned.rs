@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::chunk::{MatrixChunk, all_columns};
-use crate::arrow::DeviceArray;
+use crate::arrow::{DeviceArray, Validated};
 use crate::column::{
     Runner, SharedReads, are_compared, read_nulls, refuse_known_on_device, run_step, shared_dictionary,
 };
@@ -49,9 +49,9 @@ pub(super) fn decode_each(spec: &MatrixSpec, chunks: &[DeviceArray]) -> Result<V
 }
 
 fn decode_in_turn(spec: &MatrixSpec, chunks: &[DeviceArray]) -> Result<Vec<MatrixChunk>> {
-    let mut before = 0_usize;
+    let (mut before, known) = (0_usize, Validated::default());
     let decode = |chunk: &DeviceArray| {
-        let decoded = MatrixChunk::on_any_device(spec, chunk).map_err(|error| error.behind(before));
+        let decoded = MatrixChunk::on_any_device(spec, chunk, &known).map_err(|error| error.behind(before));
         before = before.saturating_add(chunk.len());
         decoded
     };

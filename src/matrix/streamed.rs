@@ -10,7 +10,7 @@ use super::chunk::MatrixChunk;
 use super::planned::{PlannedMatrix, decode_each, record};
 use super::to_validity::{record_column_validity, record_validity};
 use crate::alloc::{GrowingBuffer, fallible};
-use crate::arrow::{DeviceArray, DeviceArrayStream, Mask};
+use crate::arrow::{DeviceArray, DeviceArrayStream, Mask, Validated};
 use crate::column::{ColumnRef, check_types, lowest_error, require_host};
 use crate::convert::{
     MatrixColumns, append_column, append_matrix, append_validity, check_environment, check_matrix_nulls, check_nulls,
@@ -244,17 +244,17 @@ impl One<'_> {
                 appended.map_err(|error| part.in_group(error.behind(before)))
             }
             ResultKind::Column { position, spec, .. } => {
-                let mut row = before;
+                let (mut row, known) = (before, Validated::default());
                 for array in arrays {
-                    self.append_column(spec, ColumnRef::of(array, *position), row)?;
+                    self.append_column(spec, ColumnRef::of(array, *position), row, &known)?;
                     row = row.saturating_add(array.len());
                 }
                 Ok(())
             }
             ResultKind::ColumnValidity { position, spec } => {
-                let mut row = before;
+                let (mut row, known) = (before, Validated::default());
                 for array in arrays {
-                    let appended = self.append_validity(spec, ColumnRef::of(array, *position));
+                    let appended = self.append_validity(spec, ColumnRef::of(array, *position), &known);
                     appended.map_err(|error| error.behind(row))?;
                     row = row.saturating_add(array.len());
                 }
@@ -298,8 +298,8 @@ impl One<'_> {
         }
     }
 
-    fn append_column(&mut self, spec: &Spec, column: ColumnRef<'_>, row: usize) -> Result<()> {
-        let decoded = self.decoded(spec, &column);
+    fn append_column(&mut self, spec: &Spec, column: ColumnRef<'_>, row: usize, known: &Validated) -> Result<()> {
+        let decoded = self.decoded(spec, &column, known);
         let decoded = decoded.map_err(|error| lowest_error(spec, &[column], error).behind(row))?;
         let column = decoded.as_ref().map_or(column, ColumnRef::whole);
         let chunk = column.chunk(spec).map_err(|error| error.behind(row))?;
@@ -309,17 +309,17 @@ impl One<'_> {
     }
 
     /// Returns the lists of a column as fixed-size lists, or what it is decoded to, and notes that; `None` if it is appended as it is.
-    fn decoded(&mut self, spec: &Spec, column: &ColumnRef<'_>) -> Result<Option<DeviceArray>> {
+    fn decoded(&mut self, spec: &Spec, column: &ColumnRef<'_>, known: &Validated) -> Result<Option<DeviceArray>> {
         let Some(field) = spec.decoded() else { return Ok(None) };
         if let Some(dense) = column.dense(spec)? {
             return Ok(Some(dense));
         }
         self.is_decoded = true;
-        column.decode(spec, field).map(Some)
+        column.decode(spec, field, known).map(Some)
     }
 
-    fn append_validity(&mut self, spec: &Spec, column: ColumnRef<'_>) -> Result<()> {
-        let decoded = self.decoded(spec, &column)?;
+    fn append_validity(&mut self, spec: &Spec, column: ColumnRef<'_>, known: &Validated) -> Result<()> {
+        let decoded = self.decoded(spec, &column, known)?;
         let column = decoded.as_ref().map_or(column, ColumnRef::whole);
         append_validity(&column.chunk(spec)?, &mut self.out)
     }

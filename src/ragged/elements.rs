@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, FieldRef, Fields};
 
-use crate::arrow::{DeviceArray, Hidden, Mask};
+use crate::arrow::{DeviceArray, Hidden, Mask, Validated};
 use crate::column::{ColumnRef, check_rows, check_types, columns};
 use crate::convert::{decode, without_hidden};
 use crate::error::{Error, ErrorKind, Remedy, Result};
@@ -135,17 +135,27 @@ pub(super) fn struct_column(
 }
 
 /// Whether anything depends on which elements are hidden: rows do, and of leaves nulls and what a cast may refuse.
-pub(super) fn hiding_matters(item: &FieldRef, array: &DeviceArray, options: &Options) -> Result<bool> {
+pub(super) fn hiding_matters(
+    item: &FieldRef,
+    array: &DeviceArray,
+    options: &Options,
+    known: &Validated,
+) -> Result<bool> {
     if item_field(item).is_some() {
         return Ok(true);
     }
     let spec = Spec::new(item, options)?;
-    Ok(spec.is_cast() || with_nulls(array, &spec, |nulls| nulls.is_some())?)
+    Ok(spec.is_cast() || with_nulls(array, &spec, known, |nulls| nulls.is_some())?)
 }
 
 /// Calls `look` with the nulls of elements, those that runs or a dictionary stand for included; `None` where none is.
-fn with_nulls<R>(array: &DeviceArray, spec: &Spec, look: impl FnOnce(Option<&Mask<'_>>) -> R) -> Result<R> {
-    let decoded = spec.decoded().map(|field| decode(array, spec, field)).transpose()?;
+fn with_nulls<R>(
+    array: &DeviceArray,
+    spec: &Spec,
+    known: &Validated,
+    look: impl FnOnce(Option<&Mask<'_>>) -> R,
+) -> Result<R> {
+    let decoded = spec.decoded().map(|field| decode(array, spec, field, known)).transpose()?;
     let chunk = ColumnRef::whole(decoded.as_ref().unwrap_or(array)).chunk(spec)?;
     Ok(look(chunk.mask.as_ref()))
 }
@@ -158,6 +168,7 @@ pub(super) fn leaf_column(
 ) -> Result<(Spec, Vec<DeviceArray>, Options)> {
     let spec = Spec::new(item, options)?;
     let (mut nulls, mut first_null, mut first) = (0, None, 0);
+    let known = Validated::default();
     for part in parts {
         let count = |element: usize| {
             let index = element / spec.row_elements().max(1);
@@ -166,7 +177,7 @@ pub(super) fn leaf_column(
                 first_null = first_null.or(Some(first + index));
             }
         };
-        let counted = with_nulls(&part.array, &spec, |mask| mask.map_or((), |mask| mask.for_each_null(count)));
+        let counted = with_nulls(&part.array, &spec, &known, |mask| mask.map_or((), |mask| mask.for_each_null(count)));
         counted.map_err(|error| error.behind(first))?;
         first += part.array.len();
     }

@@ -7,7 +7,7 @@ use arrow_schema::{DataType, Field, FieldRef};
 use super::elements::{RaggedPart, hiding_matters, leaf_column};
 use super::part::Part;
 use crate::alloc::fallible;
-use crate::arrow::{DeviceArray, Hidden, ListChunk};
+use crate::arrow::{DeviceArray, Hidden, ListChunk, Validated};
 use crate::convert::{beyond_int32, collect_bools, collect_ints, lengths_view, offsets_view, zero};
 use crate::device::Device;
 use crate::dtype::DType;
@@ -369,15 +369,15 @@ impl RaggedRows for Level<'_> {
 
     /// The elements, and which of them no row shows, where that matters.
     fn items(&self, item: &FieldRef) -> Result<Option<Vec<RaggedPart>>> {
-        let (mut items, mut first, mut follows) = (Vec::new(), 0_usize, false);
+        let (mut items, mut first, mut follows, known) = (Vec::new(), 0_usize, false, Validated::default());
         for (chunk, group) in self.groups() {
             follows &= group.first().is_some_and(|first| first.part.follows);
             for run in self.runs(chunk) {
                 let array = chunk.list.items.clipped(&run);
                 let array = if array.field() == item { array } else { array.relabel(item.clone())? };
                 let may_hide = !self.gathered && (self.has_lengths() || chunk.spans_unseen());
-                let matters =
-                    may_hide && hiding_matters(item, &array, self.options).map_err(|error| error.behind(first))?;
+                let matters = may_hide
+                    && hiding_matters(item, &array, self.options, &known).map_err(|error| error.behind(first))?;
                 first = first.saturating_add(run.len());
                 let hidden = if matters { Some(hidden_in(group, &run)?).filter(Hidden::is_any) } else { None };
                 fallible::push(&mut items, RaggedPart { array, hidden, follows })?;

@@ -11,7 +11,7 @@ use super::level::null_row;
 use super::pad_rules::{both, item_spec, longer_row, outside_rows, plan_schema};
 use super::part::Part;
 use crate::alloc::{Borrower, SelfCell, fallible};
-use crate::arrow::{DeviceArray, Leaf, ListChunk, ViewChunk, empty_on};
+use crate::arrow::{DeviceArray, Leaf, ListChunk, Validated, ViewChunk, empty_on};
 use crate::column::{ColumnRef, shared_dictionary};
 use crate::convert::{ColumnChunk, LOOK_UP, ListItems, Padder, collect_ints, decode, in_rounds, null_item};
 use crate::copy_log::rows_of;
@@ -252,9 +252,9 @@ fn sources_of(chunks: &[DeviceArray]) -> Result<Vec<PadSource<'_>>> {
 
 /// Takes the items of all sources that have not taken theirs.
 fn take_items(sources: &mut [PadSource<'_>], spec: &Spec) -> Result<()> {
-    let mut before = 0;
+    let (mut before, known) = (0, Validated::default());
     sources.iter_mut().try_for_each(|source| {
-        source.take_items(spec, before)?;
+        source.take_items(spec, before, &known)?;
         before += source.rows();
         Ok(())
     })
@@ -360,7 +360,7 @@ impl<'a> PadSource<'a> {
 
     /// Takes the items that the rows of lists span, decodes them where the spec says so, and joins their nulls to one mask. The rows follow
     /// `before` others.
-    fn take_items(&mut self, spec: &Spec, before: usize) -> Result<()> {
+    fn take_items(&mut self, spec: &Spec, before: usize, known: &Validated) -> Result<()> {
         if let Self::Lists { list, items: items @ None } = self {
             let span = list.span();
             let array = list.items.clipped(&span);
@@ -372,7 +372,7 @@ impl<'a> PadSource<'a> {
                     None => outside_rows(item, &error),
                 }
             };
-            let array = spec.decoded().map_or_else(|| Ok(array.clone()), |field| decode(&array, spec, field));
+            let array = spec.decoded().map_or_else(|| Ok(array.clone()), |field| decode(&array, spec, field, known));
             let chunk =
                 SelfCell::new(array.map_err(at_row)?, |array| ColumnRef::whole(array).chunk(spec)).map_err(at_row)?;
             *items = Some((chunk, span.start));

@@ -200,3 +200,32 @@ def test_a_length_is_that_of_the_lists_of_runs_and_of_a_dictionary(size: int):
             assert caught.value.column == "x"
     with pytest.raises(ad.ConversionError, match="for columns of lists, and this one is of Dictionary"):
         ad.to_tensors(pa.table({"x": codes}), length={"x": 3}, dictionary="codes")
+
+
+def test_slices_of_one_array_are_validated_once():
+    count = 400_000
+    ends, values = pa.array(np.arange(1, count + 1, dtype=np.int32) * 2), pa.array(np.arange(count, dtype=np.float32))
+    whole = pa.RunEndEncodedArray.from_arrays(ends, values)
+    slices = pa.chunked_array([whole.slice(start, 8000) for start in range(0, len(whole), 8000)])
+
+    def seconds(source: object) -> float:
+        start = time.process_time()
+        tensor = ad.to_tensor(source)
+        taken = time.process_time() - start
+        assert np.array_equal(np.from_dlpack(tensor), np.repeat(np.arange(count, dtype=np.float32), 2))
+        return taken
+
+    fastest = [min(seconds(source) for _ in range(3)) for source in (whole, slices)]
+    # 100 slices, each of which would validate all runs.
+    assert fastest[1] < 6 * fastest[0]
+
+
+def test_runs_that_a_slice_does_not_show_are_no_unknown_categories():
+    values = pa.array(["b", None, "x", "a", *["y"] * 20])
+    whole = pa.RunEndEncodedArray.from_arrays(pa.array([2, 3, 4, *range(6, 27)], pa.int32()), values)
+    shown = pa.chunked_array([whole[:3], whole[4:6], whole[3:3], whole[1:2]])
+    tensor = ad.to_tensor(shown, categories=["a", "b"], nulls=9)
+    assert np.from_dlpack(tensor).tolist() == [1, 1, 9, 0, 0, 1]
+    with pytest.raises(ad.CastError) as caught:
+        ad.to_tensor(pa.chunked_array([whole[:2], whole[1:4]]), categories=["a", "b"], nulls=9)
+    assert caught.value.row == 4
