@@ -201,8 +201,11 @@ impl ListChunk<'_> {
 /// The rows of an array of string or binary views.
 #[derive(Debug)]
 pub(crate) struct ViewChunk<'a> {
+    /// The address of the array's struct.
+    array: usize,
     views: &'a [u8],
-    buffers: Vec<&'a [u8]>,
+    /// What the views refer to, shared by chunks of one array.
+    buffers: Arc<Vec<&'a [u8]>>,
     /// Which rows are null; `None` if none is.
     pub(crate) valid: Option<Mask<'a>>,
 }
@@ -344,15 +347,17 @@ impl DeviceArray {
     /// # Errors
     /// If the type is another one, or the sizes of the array's buffers are impossible.
     pub(crate) fn views(&self) -> Result<ViewChunk<'_>> {
+        self.views_behind(None)
+    }
+
+    /// As [`DeviceArray::views`], behind a chunk that may be of the same array: the two share its buffers, which may be many.
+    pub(crate) fn views_behind<'a>(&'a self, before: Option<&ViewChunk<'a>>) -> Result<ViewChunk<'a>> {
         self.require_host()?;
         let view = self.view();
         let data_type = self.field().data_type();
         if !matches!(data_type, DataType::Utf8View | DataType::BinaryView) {
             return Err(Error::internal(format!("an array of {data_type} has no views")));
         }
-        // SAFETY: import has checked the array, and `require_host` that it is host memory.
-        let sizes =
-            unsafe { view_sizes(data_type, view.array) }.map_err(|error| error.in_column(self.field().name()))?;
         let slice = |start: *const u8, length: usize| {
             if start.is_null() && length > 0 {
                 return Err(Error::invalid("a data buffer of a view array is NULL").in_column(self.field().name()));
@@ -362,15 +367,23 @@ impl DeviceArray {
             // size that `view_sizes` checked, or what import checked that the views take.
             Ok(unsafe { std::slice::from_raw_parts(start, length) })
         };
-        let data =
-            |(number, size): (usize, usize)| slice(buffer(view.array, number + 2).unwrap_or(std::ptr::null()), size);
-        let buffers = sizes.into_iter().enumerate().map(data).collect::<Result<Vec<_>>>()?;
+        let buffers = match before.filter(|before| before.array == std::ptr::from_ref(view.array).addr()) {
+            Some(before) => before.buffers.clone(),
+            None => {
+                // SAFETY: import has checked the array, and `require_host` that it is host memory.
+                let sizes = unsafe { view_sizes(data_type, view.array) };
+                let sizes = sizes.map_err(|error| error.in_column(self.field().name()))?;
+                let start = |number: usize| buffer(view.array, number + 2).unwrap_or(std::ptr::null());
+                let buffers = sizes.into_iter().enumerate().map(|(number, size)| slice(start(number), size));
+                Arc::new(buffers.collect::<Result<Vec<_>>>()?)
+            }
+        };
         let start = buffer(view.array, 1).unwrap_or(std::ptr::null()).wrapping_add(view.offset.saturating_mul(16));
         // Import checked that the product fits the address space.
         let views = slice(start, view.length.saturating_mul(16))?;
         // SAFETY: host memory: `require_host`. What the view inherits is of the owner, which `self` holds.
         let valid = unsafe { view.host_mask() }?;
-        Ok(ViewChunk { views, buffers, valid })
+        Ok(ViewChunk { array: std::ptr::from_ref(view.array).addr(), views, buffers, valid })
     }
 
     /// Returns the same host array with its hidden elements as nulls, so that casts ignore their values.
@@ -434,6 +447,21 @@ mod tests {
             // SAFETY: one integer of 64 bits, or of 32, from the second half of the first one on.
             let ints = unsafe { Ints::new(wide.as_ptr().cast::<u8>().wrapping_add(4), wide_ints, 1) };
             assert_eq!(ints.is_aligned(), aligned);
+        }
+    }
+
+    #[test]
+    fn views_of_one_array_share_its_buffers() {
+        let text = |number: usize| format!("a text of more than twelve bytes {number}");
+        let views = |count: usize| arrow_array::StringViewArray::from_iter_values((0..count).map(text));
+        let field = Arc::new(Field::new("x", DataType::Utf8View, true));
+        let [one, other] = [4, 2].map(|count| DeviceArray::from_arrow(&views(count), field.clone()).unwrap());
+        let [first, last] = [0..1, 2..4].map(|rows| one.clipped(&rows));
+        let first = first.views().unwrap();
+        for (array, is_shared, number) in [(&last, true, 3), (&other, false, 1)] {
+            let chunk = array.views_behind(Some(&first)).unwrap();
+            assert_eq!(Arc::ptr_eq(&chunk.buffers, &first.buffers), is_shared);
+            assert_eq!(chunk.bytes(1).unwrap(), Some(text(number).as_bytes()));
         }
     }
 

@@ -33,7 +33,9 @@ impl<'a> ViewRows<'a> {
     pub(super) fn new(field: &'a FieldRef, parts: &'a [RaggedPart], options: &'a Options) -> Result<Self> {
         let mut chunks = fallible::with_room(parts.len())?;
         for part in parts {
-            chunks.push((part.array.views()?, part));
+            let before = chunks.last().map(|(before, _)| before);
+            let chunk = part.array.views_behind(before)?;
+            chunks.push((chunk, part));
         }
         let mut lengths = fallible::with_room(chunks.iter().map(|(chunk, _)| chunk.rows()).sum())?;
         for (chunk, part) in &chunks {
