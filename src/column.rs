@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use arrow_schema::FieldRef;
 
-pub(crate) use chunk_ref::{ColumnRef, columns, readiness_of, refuse_counted, require_host};
+pub(crate) use chunk_ref::{ColumnRef, columns, columns_of_pieces, readiness_of, refuse_counted, require_host};
 pub(crate) use device_lists::{DeviceLists, check_lists_on_device, dense_on_device};
 pub(crate) use dictionaries::{are_compared, has_no_codes, remedy_of_different, shared_dictionary};
 pub(crate) use host_reads::{add_unknowns, read_nulls, refuse_known_on_device};
@@ -96,7 +96,7 @@ pub(crate) fn convert_column(
     shared: SharedReads<'_>,
     runner: &Runner<'_>,
 ) -> Result<Tensor> {
-    if let [ColumnRef { array, column }] = chunks
+    if let [ColumnRef { array, column, .. }] = chunks
         && let Some(view) = convert::plain_view(field, array, *column, options)?
     {
         return Ok(view);

@@ -142,8 +142,12 @@ impl Plan {
         let decoded = plan.steps.len();
         let mut step = |action| plan.steps.push(Step { action, bytes, at_most: false });
         let filled = chunks.iter().filter(|chunk| chunk.rows > 0);
-        if filled.clone().count() > 1 {
-            step(Action::Concatenate { chunks: filled.clone().count() });
+        let joined = filled.clone().filter(|chunk| !chunk.continues).count();
+        if joined > 1 {
+            step(Action::Concatenate { chunks: joined });
+        }
+        if filled.clone().any(|chunk| chunk.continues) {
+            step(Action::EmptyNullRows);
         }
         if spec.element() == Element::Bits {
             step(Action::Unpack);
@@ -378,6 +382,7 @@ mod tests {
         is_counted: true,
         unread: UnreadChunk { bitmaps: false, null_values: false, dictionary: false },
         aligned: true,
+        continues: false,
     };
 
     fn plan(data_type: DataType, chunks: &[ChunkSize], options: &Options) -> Result<Plan> {

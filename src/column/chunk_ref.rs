@@ -8,6 +8,7 @@ use crate::arrow::{DeviceArray, Leaf, Validated};
 use crate::convert::{self, ColumnChunk};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
+use crate::plan::ChunkSize;
 use crate::spec::Spec;
 use crate::stream_order::Readiness;
 
@@ -16,22 +17,29 @@ use crate::stream_order::Readiness;
 pub(crate) struct ColumnRef<'a> {
     pub(super) array: &'a DeviceArray,
     pub(super) column: Option<usize>,
+    /// As [`ChunkSize::continues`].
+    pub(super) continues: bool,
 }
 
 impl<'a> ColumnRef<'a> {
     /// The array itself.
     pub(crate) fn whole(array: &'a DeviceArray) -> Self {
-        Self { array, column: None }
+        Self { array, column: None, continues: false }
     }
 
     /// One column of an array of structs.
     pub(crate) fn column(array: &'a DeviceArray, index: usize) -> Self {
-        Self { array, column: Some(index) }
+        Self { array, column: Some(index), continues: false }
     }
 
     /// The column at this position of an array of structs, or the array itself.
     pub(crate) fn of(array: &'a DeviceArray, column: Option<usize>) -> Self {
-        Self { array, column }
+        Self { array, column, continues: false }
+    }
+
+    /// Returns the rows and what comes before them, for a plan that knows no more of the chunk.
+    pub(super) fn uncounted(&self) -> ChunkSize {
+        ChunkSize { continues: self.continues, ..ChunkSize::without_nulls(self.rows()) }
     }
 
     /// Where the column's elements are.
@@ -84,6 +92,13 @@ pub(crate) fn columns(chunks: &[DeviceArray]) -> SmallVec<[ColumnRef<'_>; 1]> {
         [only] => smallvec![ColumnRef::whole(only)],
         _ => chunks.iter().map(ColumnRef::whole).collect(),
     }
+}
+
+/// As [`columns`], where null rows divide chunks: `continues` is [`ChunkSize::continues`] of each.
+pub(crate) fn columns_of_pieces<'a>(chunks: &'a [DeviceArray], continues: &[bool]) -> SmallVec<[ColumnRef<'a>; 1]> {
+    let mut columns = columns(chunks);
+    columns.iter_mut().zip(continues).for_each(|(column, continues)| column.continues = *continues);
+    columns
 }
 
 /// As [`DeviceArray::readiness_of`].

@@ -71,7 +71,12 @@ impl<'a> PlannedColumn<'a> {
             return Ok(Self { spec, copy, plan, chunks: smallvec![chunk], readiness: None });
         }
         let chunks = read_chunks(spec, columns)?;
-        let mut sizes: SmallVec<[ChunkSize; 1]> = chunks.iter().map(|chunk| chunk.size(spec)).collect();
+        let sizes = chunks.iter().zip(columns);
+        let size = |(chunk, column): (&ColumnChunk<'_>, &ColumnRef<'_>)| ChunkSize {
+            continues: column.continues,
+            ..chunk.size(spec)
+        };
+        let mut sizes: SmallVec<[ChunkSize; 1]> = sizes.map(size).collect();
         let readiness = readiness_of(columns);
         if readiness.is_some() && are_compared(spec, &chunks) {
             sizes.iter_mut().for_each(|size| size.unread.dictionary = true);
@@ -222,8 +227,8 @@ pub(crate) fn decode_column(
         return Ok(Some(dense));
     }
     if options.copy == CopyMode::Never {
-        let size = |chunk: &ColumnRef<'_>| ChunkSize::without_nulls(chunk.rows());
-        Plan::new(spec, &columns.iter().map(size).collect::<Vec<_>>(), options, Placement::Host)?;
+        let sizes = columns.iter().map(ColumnRef::uncounted).collect::<Vec<_>>();
+        Plan::new(spec, &sizes, options, Placement::Host)?;
     }
     let known = Validated::default();
     let chunks = in_order(columns, |chunk| chunk.decode(spec, field, &known).map(Some)).map_err(lowest)?;

@@ -13,12 +13,14 @@ pub(crate) struct ChunkSize {
     pub unread: UnreadChunk,
     /// Whether typed access to its values is aligned.
     pub aligned: bool,
+    /// Whether it is what null rows left of the chunk that the one before is of.
+    pub continues: bool,
 }
 
 impl ChunkSize {
     /// An aligned chunk of so many rows, none of which has nulls.
     pub(crate) fn without_nulls(rows: usize) -> Self {
-        Self { rows, nulls: 0, is_counted: true, unread: UnreadChunk::default(), aligned: true }
+        Self { rows, nulls: 0, is_counted: true, unread: UnreadChunk::default(), aligned: true, continues: false }
     }
 
     /// This chunk and the next one as one.
@@ -29,6 +31,7 @@ impl ChunkSize {
             is_counted: self.is_counted && next.is_counted,
             unread: self.unread.and(next.unread),
             aligned: self.aligned && next.aligned,
+            continues: self.continues,
         }
     }
 }

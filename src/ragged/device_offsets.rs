@@ -109,7 +109,13 @@ impl<'a> DeviceLevel<'a> {
         let ints = || self.chunks.iter().map(&ints);
         let is_aligned = ints().all(|ints| ints.bytes().start.is_multiple_of(ints.dtype().alignment()));
         let count = self.rows() + usize::from(!has_lengths(self.field));
-        let part = ints_part((name, count), self.field, (self.filled().count(), is_aligned), own, self.options);
+        let part = ints_part(
+            (name, count),
+            self.field,
+            (self.filled().count(), is_aligned),
+            own.into_iter().flatten(),
+            self.options,
+        );
         if is_cuda(self.device) && is_aligned && !own.contains(&Some(Action::EmptyNullRows)) {
             part.by_kernels(self.device)
         } else {

@@ -217,7 +217,10 @@ impl<'a> Level<'a> {
     fn part(&self, name: &'static str, count: usize, own: [Option<Action>; 2]) -> Part {
         let filled = || self.chunks.iter().filter(|chunk| chunk.list.rows > 0);
         let is_aligned = filled().all(|chunk| chunk.list.is_aligned());
-        ints_part((name, count), self.field, (filled().count(), is_aligned), own, self.options)
+        let chunks = filled().filter(|chunk| !chunk.part.follows).count();
+        let is_divided = filled().any(|chunk| chunk.part.follows) && !own.contains(&Some(Action::EmptyNullRows));
+        let own = own.into_iter().chain([is_divided.then_some(Action::EmptyNullRows)]).flatten();
+        ints_part((name, count), self.field, (chunks, is_aligned), own, self.options)
     }
 
     /// The column's own integers as a view, or a tensor of what `ints` gives.
@@ -419,14 +422,14 @@ pub(super) fn ints_part(
     (name, count): (&'static str, usize),
     field: &FieldRef,
     (chunks, is_aligned): (usize, bool),
-    own: [Option<Action>; 2],
+    own: impl IntoIterator<Item = Action>,
     options: &Options,
 ) -> Part {
     let dtype = ints_dtype(field);
     let joined = (chunks > 1).then_some(Action::Concatenate { chunks });
     let realigned = (!is_aligned).then_some(Action::Realign { dtype });
     let private = options.copy.asks_for_own(options.writable).then_some(Action::Private);
-    let actions = [joined, realigned].into_iter().chain(own).chain([private]).flatten().filter(|_| chunks > 0);
+    let actions = [joined, realigned].into_iter().flatten().chain(own).chain(private).filter(|_| chunks > 0);
     Part::new(name, field, (dtype, count), actions, options.copy)
 }
 

@@ -244,7 +244,8 @@ impl<'a> PlannedLevel<'a> {
                 return PlannedRagged::of_level(item.clone(), items, options).map(PlannedValues::Rows);
             }
             let (spec, arrays, options) = rows.column(item, &items)?;
-            let elements = PlannedElements::new("values", spec, arrays, options);
+            let continues = items.iter().map(|item| item.follows).collect();
+            let elements = PlannedElements::of_pieces("values", spec, (arrays, continues), options);
             Ok(PlannedValues::Elements(elements.map_err(at_row)))
         };
         plan().map_err(at_row)

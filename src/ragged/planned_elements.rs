@@ -5,7 +5,7 @@ use std::fmt;
 use super::part::Part;
 use crate::alloc::{Borrower, SelfCell};
 use crate::arrow::DeviceArray;
-use crate::column::{PlannedColumn, SharedReads, columns, decode_column, run_here};
+use crate::column::{PlannedColumn, SharedReads, columns_of_pieces, decode_column, run_here};
 use crate::error::{Error, Result};
 use crate::plan::Plan;
 use crate::spec::{Options, Spec};
@@ -24,6 +24,8 @@ pub(super) struct PlannedElements {
 struct ElementChunks {
     spec: Spec,
     chunks: Vec<DeviceArray>,
+    /// Of each chunk, whether null rows divide it from the one before.
+    continues: Vec<bool>,
     options: Options,
 }
 
@@ -43,15 +45,28 @@ impl fmt::Debug for PlannedElements {
 impl PlannedElements {
     /// Plans the part `name` of these chunks. A plan that is refused is one without chunks: see [`PlannedElements::refused`].
     pub(super) fn new(name: &'static str, spec: Spec, chunks: Vec<DeviceArray>, options: Options) -> Self {
+        Self::of_pieces(name, spec, (chunks, Vec::new()), options)
+    }
+
+    /// As [`PlannedElements::new`], where null rows divide chunks: `continues` is whether each is of the chunk that the one before is of.
+    pub(super) fn of_pieces(
+        name: &'static str,
+        spec: Spec,
+        (chunks, continues): (Vec<DeviceArray>, Vec<bool>),
+        options: Options,
+    ) -> Self {
         let rows = DeviceArray::rows_of(&chunks);
         let inner = spec.inner_shape().iter().copied().map(Some);
         let shape = std::iter::once(i64::try_from(rows).ok()).chain(inner).collect();
         let part = Part::of_plan(name, spec.field(), spec.dtype(), shape, Plan::default(), options.copy);
-        let decoded = decode_column(&spec, &columns(&chunks), &options);
+        let decoded = decode_column(&spec, &columns_of_pieces(&chunks, &continues), &options);
         let planned = decoded.and_then(|decoded| {
             let (chunks, own) = decoded.map_or((chunks, None), |decoded| (decoded.chunks, decoded.spec));
-            let elements = ElementChunks { spec: own.unwrap_or(spec), chunks, options };
-            SelfCell::new(elements, |own| PlannedColumn::new(&own.spec, &columns(&own.chunks), &own.options))
+            let elements = ElementChunks { spec: own.unwrap_or(spec), chunks, continues, options };
+            SelfCell::new(elements, |own| {
+                let columns = columns_of_pieces(&own.chunks, &own.continues);
+                PlannedColumn::new(&own.spec, &columns, &own.options)
+            })
         });
         Self { part, planned: planned.map_err(Error::without_categories) }
     }

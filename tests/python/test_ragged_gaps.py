@@ -63,3 +63,27 @@ def test_list_views_after_a_row_without_any_are_those_of_their_array():
     ragged = ad.to_ragged(outer, nulls=0)
     assert len(ragged.values.values.values) == 3
     assert pa.array(ad.to_arrow(ragged)).to_pylist() == [[[]], [], [[[1, 2]]]]
+
+
+@pytest.mark.parametrize("chunks", [1, 2])
+def test_rows_between_null_rows_are_no_chunks(chunks: int):
+    texts = pa.array(["a", "b", "cd", "e", "fg", "h"] * 2)
+    ends, mask = pa.array(range(0, 13, 2), pa.int32()), pa.array([False, True, False, True, False, False])
+    joined = [] if chunks == 1 else ["2 chunks joined"]
+    for items in (texts, pa.array(range(12)), pa.array(range(12)).dictionary_encode(), texts.cast(pa.string_view())):
+        lists = pa.ListArray.from_arrays(ends, items, mask=mask)
+        source = pa.chunked_array([lists] * chunks)
+        report = ad.explain(source, nulls=0)
+        offsets, *others = report
+        assert offsets.steps == [*joined, "null rows made empty"]
+        if pa.types.is_string(items.type):
+            assert [row.steps for row in others] == [
+                [*joined, "offsets of a slice rebased", "null rows made empty"],
+                [*joined, "null rows made empty"],
+            ]
+        elif items.type != pa.string_view():
+            assert [row.steps for row in others] == [[*joined, "null rows made empty"]]
+        with ad.track_copies() as log:
+            ragged = ad.to_ragged(source, nulls=0)
+        assert [entry.why for entry in log.entries] == [", ".join(row.steps) for row in report]
+        assert pa.array(ad.to_arrow(ragged)).to_pylist() == [value or [] for value in source.to_pylist()]
