@@ -337,7 +337,7 @@ mod tests {
         known.insert(Checked::Contents, &data.child_data()[1]);
         assert!(validate_new(&data, &known).is_ok());
         let slice = |offset, length| {
-            // SAFETY: as for the whole array.
+            // SAFETY: two ends and two values, as the whole array has; nothing reads the rows by ends that may decrease.
             unsafe { data.clone().into_builder().offset(offset).len(length).build_unchecked() }
         };
         assert!(validate_new(&slice(1, 3), &known).is_ok());
