@@ -107,6 +107,8 @@ pub(super) struct Level<'a> {
 struct LevelChunk<'a> {
     part: &'a RaggedPart,
     list: ListChunk<'a>,
+    /// The elements that become values, where none are left out for null rows.
+    span: Range<usize>,
 }
 
 impl LevelChunk<'_> {
@@ -127,6 +129,11 @@ impl LevelChunk<'_> {
 
     fn rows(&self) -> Range<usize> {
         0..self.list.rows
+    }
+
+    /// The position of a row's first element among those that become values; of an empty row that of any.
+    fn start(&self, row: usize) -> usize {
+        self.list.row(row).start.clamp(self.span.start, self.span.end) - self.span.start
     }
 
     /// Whether its rows are list views of the same items as those of the chunk before.
@@ -156,7 +163,8 @@ impl<'a> Level<'a> {
         let mut chunks = fallible::with_room(parts.len())?;
         let mut first = 0_usize;
         for part in parts {
-            let chunk = LevelChunk { part, list: part.array.lists().map_err(|error| error.behind(first))? };
+            let list = part.array.lists().map_err(|error| error.behind(first))?;
+            let chunk = LevelChunk { part, span: list.span(), list };
             if options.nulls == NullPolicy::Error && chunk.list.valid.is_some() {
                 let null = chunk.rows().find(|row| chunk.is_null(*row));
                 null.map_or(Ok(()), |row| Err(null_row(first + row)))?;
@@ -167,6 +175,9 @@ impl<'a> Level<'a> {
         let fills = matches!(options.nulls, NullPolicy::Nan | NullPolicy::Fill(_));
         let spans = fills && chunks.iter().any(LevelChunk::spans_unseen);
         let views = has_lengths(field);
+        if views {
+            narrow(&mut chunks);
+        }
         let level = Self { field, options, chunks, gathered: spans && !views, emptied: spans && views };
         level.require_offsets()?;
         Ok(level)
@@ -180,18 +191,12 @@ impl<'a> Level<'a> {
         let is_beyond = |offset: usize| i32::try_from(offset).is_err();
         let mut base = 0_usize;
         for (chunk, group) in self.groups() {
-            let elements = if self.has_lengths() {
-                chunk.list.items.len()
-            } else if self.gathered {
-                chunk.rows().map(|row| self.length(chunk, row)).sum()
-            } else {
-                chunk.list.span().len()
-            };
+            let elements =
+                if self.gathered { chunk.rows().map(|row| self.length(chunk, row)).sum() } else { chunk.span.len() };
             let end = base.saturating_add(elements);
             // Rows of list views may all begin below the last element.
-            let begins_beyond = |chunk: &LevelChunk<'_>| {
-                chunk.rows().any(|row| is_beyond(base.saturating_add(chunk.list.row(row).start)))
-            };
+            let begins_beyond =
+                |chunk: &LevelChunk<'_>| chunk.rows().any(|row| is_beyond(base.saturating_add(chunk.start(row))));
             if is_beyond(end) && (!self.has_lengths() || group.iter().any(begins_beyond)) {
                 return Err(beyond_int32());
             }
@@ -249,7 +254,7 @@ impl<'a> Level<'a> {
     /// The ranges of the elements that become values, in order, of a chunk that does not share those of another.
     fn runs(&self, chunk: &LevelChunk<'_>) -> impl Iterator<Item = Range<usize>> {
         let gathered = self.gathered && chunk.spans_unseen();
-        let whole = (!gathered).then(|| chunk.list.span());
+        let whole = (!gathered).then(|| chunk.span.clone());
         let rows = if gathered { chunk.rows() } else { 0..0 };
         let rows = rows.filter(|row| chunk.is_shown(*row)).map(|row| chunk.list.row(row));
         let mut rows = rows.filter(|row| !row.is_empty()).peekable();
@@ -283,8 +288,8 @@ impl<'a> Level<'a> {
     fn items_of_first(&self, item: &FieldRef, rows: usize) -> Result<Vec<RaggedPart>> {
         let (mut items, mut left) = (Vec::new(), rows);
         for (chunk, group) in self.groups() {
-            let array = chunk.list.items.relabel(item.clone())?;
-            let span = 0..array.len();
+            let span = chunk.span.clone();
+            let array = chunk.list.items.clipped(&span).relabel(item.clone())?;
             let mut hidden = Hidden::all(span.len())?;
             for chunk in group {
                 chunk.show(0..left.min(chunk.list.rows), &span, &mut hidden);
@@ -342,9 +347,8 @@ impl RaggedRows for Level<'_> {
             let mut end = 0_usize;
             let starts = self.groups().flat_map(|(first, group)| {
                 let base = end;
-                end = end.saturating_add(first.list.items.len());
-                let rows = group.iter().flat_map(|chunk| chunk.rows().map(|row| chunk.list.row(row)));
-                rows.map(move |row| base + row.start)
+                end = end.saturating_add(first.span.len());
+                group.iter().flat_map(|chunk| chunk.rows().map(|row| chunk.start(row))).map(move |start| base + start)
             });
             return self.ints(plan, rows, starts, offsets_view);
         }
@@ -402,6 +406,28 @@ impl RaggedRows for Level<'_> {
             Some(row) => error.at_row(row),
             None => error,
         })
+    }
+}
+
+/// How many times the elements that rows span the items of a chunk have to be, for list views to leave the others out.
+const SPARSE: usize = 4;
+/// How many items a chunk may have beside.
+const FEW: usize = 1024;
+
+/// Leaves the items of several chunks out that lie before all rows or behind them, where these are most of the items: many slices of one
+/// array would have all of its items each.
+fn narrow(chunks: &mut [LevelChunk<'_>]) {
+    if chunks.chunk_by(|_, next| next.shares_items()).nth(1).is_none() {
+        return;
+    }
+    for group in chunks.chunk_by_mut(|_, next| next.shares_items()) {
+        let rows = group.iter().flat_map(|chunk| chunk.rows().map(|row| chunk.list.row(row)));
+        let both = |all: Range<usize>, row: Range<usize>| all.start.min(row.start)..all.end.max(row.end);
+        let rows = rows.filter(|row| !row.is_empty()).reduce(both).unwrap_or(0..0);
+        let most = rows.len().saturating_mul(SPARSE).saturating_add(FEW);
+        for chunk in group.iter_mut().filter(|chunk| chunk.span.len() > most) {
+            chunk.span = rows.clone();
+        }
     }
 }
 

@@ -306,6 +306,15 @@ fn shared_codes(spec: &Spec, sources: &[PadSource<'_>]) -> Result<()> {
 /// Returns the elements of a row that truncation keeps.
 type Truncation<'a> = dyn Fn(Range<usize>) -> Range<usize> + 'a;
 
+/// Returns the items that rows span: of list views only those that rows show, and what lies between these.
+fn span_of(list: &ListChunk<'_>) -> Range<usize> {
+    if list.lengths().is_none() {
+        return list.span();
+    }
+    let shown = (0..list.rows).filter(|row| !list.is_null(*row)).map(|row| list.row(row)).filter(|row| !row.is_empty());
+    shown.reduce(|all, row| all.start.min(row.start)..all.end.max(row.end)).unwrap_or(0..0)
+}
+
 /// Where the rows of a chunk are.
 enum PadSource<'a> {
     /// The rows, and once copies are allowed, the items that they span, with the position of the first one.
@@ -353,7 +362,7 @@ impl<'a> PadSource<'a> {
     /// Returns how many items the rows of lists span.
     fn spanned(&self) -> usize {
         match self {
-            Self::Lists { list, .. } => list.span().len(),
+            Self::Lists { list, .. } => span_of(list).len(),
             Self::Views { .. } => 0,
         }
     }
@@ -362,7 +371,7 @@ impl<'a> PadSource<'a> {
     /// `before` others.
     fn take_items(&mut self, spec: &Spec, before: usize, known: &Validated) -> Result<()> {
         if let Self::Lists { list, items: items @ None } = self {
-            let span = list.span();
+            let span = span_of(list);
             let array = list.items.clipped(&span);
             let at_row = |error: Error| {
                 let Some(item) = error.row().map(|item| span.start.saturating_add(item)) else { return error };
