@@ -52,16 +52,22 @@ pub(crate) fn explain(
         };
         return Ok(explain_parts(field, device, parts));
     }
-    let column = |position: Option<usize>, column: &FieldRef| {
-        explain_column((position, column), chunks, options(column.name()), &MatrixOptions::default())
-    };
     Ok(match field.data_type() {
-        DataType::Struct(_) => {
-            let reports = select(field, columns)?.into_iter().map(|(index, own)| column(Some(index), own));
-            reports.fold(Report::default(), Report::and)
-        }
-        _ => column(None, field),
+        DataType::Struct(_) => explain_columns(select(field, columns)?, chunks, options),
+        _ => explain_column((None, field), chunks, options(field.name()), &MatrixOptions::default()),
     })
+}
+
+/// Explains the conversion of columns of a struct at these positions, each by itself.
+fn explain_columns(
+    columns: Vec<(usize, &FieldRef)>,
+    chunks: Option<&[DeviceArray]>,
+    options: impl Fn(&str) -> Options,
+) -> Report {
+    let column = |(position, column): (usize, &FieldRef)| {
+        explain_column((Some(position), column), chunks, options(column.name()), &MatrixOptions::default())
+    };
+    columns.into_iter().map(column).fold(Report::default(), Report::and)
 }
 
 /// Explains the conversion of one column: the array itself, or the one at a position of its structs.

@@ -10,7 +10,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::explain::{Report, ReportRow, explain_batch, explain_group, explain_parts_as};
 use crate::ragged::{Part, lengths_of_type, plan_padded_type, plan_ragged_type};
-use crate::spec::{Conversion, CopyMode, Group, GroupForm, require_columns, select};
+use crate::spec::{Conversion, CopyMode, Group, GroupForm, Positions};
 
 impl Conversion {
     /// Explains the conversion into named groups, of these chunks, or of any data of this field on a device if they are `None`.
@@ -24,19 +24,20 @@ impl Conversion {
         groups: &[(String, Group)],
         device: Device,
     ) -> Result<Report> {
-        require_columns(field, groups.iter().flat_map(|(_, group)| group.columns()).map(String::as_str))?;
+        let positions = Positions::new(field)?;
+        positions.require(groups.iter().flat_map(|(_, group)| group.columns()).map(String::as_str))?;
         self.check_groups()?;
         chunks.map_or(Ok(()), |chunks| check_types(field, chunks))?;
         groups.iter().try_fold(Report::default(), |all, group| {
             let (name, own) = group;
             if own.has_fixed_rows() {
-                return Ok(all.and(explain_group(field, chunks, (name, own), &self.matrix(), self)?));
+                return Ok(all.and(explain_group((field, &positions), chunks, (name, own), &self.matrix(), self)?));
             }
-            let report = VariedGroup::new(self, field, name, own).map(|group| match chunks {
+            let report = VariedGroup::new(self, (field, &positions), name, own).map(|group| match chunks {
                 Some(chunks) => group.report(device, group.plan(chunks, self.copy).as_ref().map_err(Clone::clone)),
                 None => group.report_type(device, self.copy),
             });
-            Ok(all.and(report.unwrap_or_else(|error| refused(name, field, own, error))))
+            Ok(all.and(report.unwrap_or_else(|error| refused(name, &positions, own, error))))
         })
     }
 }
@@ -90,8 +91,8 @@ impl VariedGroup {
 }
 
 /// The row of a group that is refused by its type.
-fn refused(name: &str, field: &FieldRef, group: &Group, error: Error) -> Report {
-    let columns = select(field, Some(group.columns())).unwrap_or_default();
+fn refused(name: &str, positions: &Positions<'_>, group: &Group, error: Error) -> Report {
+    let columns = positions.select(Some(group.columns())).unwrap_or_default();
     let types: Vec<_> = columns.iter().map(|(_, column)| column.data_type().to_string()).collect();
     let mut row = ReportRow::of_type(name.to_owned(), types.join(", "));
     row.error = Some(error.in_group(name).of_named_results());

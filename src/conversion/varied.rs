@@ -12,8 +12,8 @@ use crate::error::{Error, Remedy, Result};
 use crate::ragged::lengths_of_type;
 use crate::ragged::{PlannedPadded, PlannedRagged, check_ragged, has_codes, has_lengths};
 use crate::spec::{
-    Conversion, CopyMode, Group, GroupForm, Options, Pad, all_or_errors, remedy_of_fixed_lists, require_row_major,
-    require_values, select,
+    Conversion, CopyMode, Group, GroupForm, Options, Pad, Positions, all_or_errors, remedy_of_fixed_lists,
+    require_row_major, require_values,
 };
 
 /// A group whose rows differ in length, or are passed through as Arrow.
@@ -35,17 +35,28 @@ impl Conversion {
     /// # Errors
     /// For whatever no data of the type makes possible. Names all such groups.
     pub(crate) fn varied(&self, field: &FieldRef) -> Result<Vec<VariedGroup>> {
+        let mut groups = self.selection.varied().peekable();
+        if groups.peek().is_none() {
+            return Ok(Vec::new());
+        }
+        let positions = Positions::new(field);
         let group = |(name, group): (&str, &Group)| {
-            let made = VariedGroup::new(self, field, name, group);
+            let positions = positions.as_ref().map_err(Clone::clone);
+            let made = positions.and_then(|positions| VariedGroup::new(self, (field, positions), name, group));
             made.map_err(|error| error.in_group(name))
         };
-        all_or_errors(self.selection.varied().map(group)).map_err(Error::of_named_results)
+        all_or_errors(groups.map(group)).map_err(Error::of_named_results)
     }
 }
 
 impl VariedGroup {
-    pub(super) fn new(conversion: &Conversion, field: &FieldRef, name: &str, group: &Group) -> Result<Self> {
-        let selected = select(field, Some(group.columns()))?;
+    pub(super) fn new(
+        conversion: &Conversion,
+        (field, positions): (&FieldRef, &Positions<'_>),
+        name: &str,
+        group: &Group,
+    ) -> Result<Self> {
+        let selected = positions.select(Some(group.columns()))?;
         let positions = selected.iter().map(|(position, _)| *position).collect();
         let (field, options) = match (group.form(), selected.as_slice()) {
             (GroupForm::Arrow, columns) => {
@@ -219,7 +230,7 @@ mod tests {
         ];
         let fields = fields.map(|(name, data_type)| Field::new(name, data_type, true));
         let field = Arc::new(Field::new("", DataType::Struct(fields.to_vec().into()), false));
-        VariedGroup::new(&Conversion::default(), &field, "x", &group).unwrap()
+        VariedGroup::new(&Conversion::default(), (&field, &Positions::new(&field).unwrap()), "x", &group).unwrap()
     }
 
     fn padded(column: &str) -> Group {

@@ -4,14 +4,16 @@ use std::sync::Arc;
 
 use arrow_schema::FieldRef;
 
-use super::matrix::{column_of_type, refused_column};
+use super::matrix::{column_of_type, refused_column, row_of_matrix};
 use super::results::explain_spec;
-use super::{Report, ReportRow, explain, explain_column};
+use super::{Report, ReportRow, explain_column, explain_columns};
 use crate::arrow::DeviceArray;
 use crate::column::check_types;
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::spec::{Conversion, Group, MatrixOptions, MatrixSpec, Options, ResultKind, ResultSpec, Spec, select};
+use crate::spec::{
+    Conversion, Group, MatrixOptions, MatrixSpec, Options, Positions, ResultKind, ResultSpec, Spec, select,
+};
 
 /// Explains the conversion of columns of a struct into a matrix: of these chunks, or of any data of this field where they are `None`.
 /// `dtype` is that of all columns, unless they are promoted to one.
@@ -25,13 +27,24 @@ pub(crate) fn explain_matrix(
     matrix: &MatrixOptions,
     options: impl Fn(&str) -> Options,
 ) -> Result<Report> {
-    let chunks_or_none = chunks.unwrap_or_default();
-    check_types(field, chunks_or_none)?;
-    let selected = select(field, columns)?;
-    Ok(match MatrixSpec::new(field, columns, &options, dtype) {
+    check_types(field, chunks.unwrap_or_default())?;
+    explain_selected(field, chunks, select(field, columns)?, (columns, dtype), matrix, options)
+}
+
+/// As [`explain_matrix`], of columns whose positions are known, and chunks of this type.
+fn explain_selected(
+    field: &FieldRef,
+    chunks: Option<&[DeviceArray]>,
+    selected: Vec<(usize, &FieldRef)>,
+    (columns, dtype): (Option<&[String]>, Option<DType>),
+    matrix: &MatrixOptions,
+    options: impl Fn(&str) -> Options,
+) -> Result<Report> {
+    Ok(match MatrixSpec::of_selected(field, selected.clone(), columns, &options, dtype) {
         Ok(spec) => explain_spec(&ResultSpec::new(ResultKind::Matrix(Arc::new(spec))), chunks, matrix),
         Err(error) => {
-            let device = DeviceArray::device_of(chunks_or_none);
+            let device = DeviceArray::device_of(chunks.unwrap_or_default());
+            let whole = row_of_matrix(selected.iter().map(|(_, column)| *column));
             // Each column by itself, so that its own reasons are told, too.
             let rows_of = |(position, column): (usize, &FieldRef)| {
                 let mut options = options(column.name());
@@ -49,19 +62,18 @@ pub(crate) fn explain_matrix(
                 refused_column(ReportRow { error: own, ..row }, &error)
             };
             let rows = selected.into_iter().flat_map(rows_of).map(of_matrix).collect();
-            let whole = ReportRow { device, error: Some(error), ..ReportRow::new(field) };
-            Report { rows, matrices: vec![ReportRow { column: String::new(), ..whole }], ..Report::default() }
+            Report { rows, matrices: vec![ReportRow { device, error: Some(error), ..whole }], ..Report::default() }
         }
     })
 }
 
-/// Explains the conversion into a named group with rows of one shape, of these chunks, or of any data of this field where they are
-/// `None`.
+/// Explains the conversion into a named group with rows of one shape, of these chunks, which are of the type of this field, or of any data
+/// of it where they are `None`. `positions` are those of its columns.
 ///
 /// # Errors
 /// As [`explain_matrix`].
 pub(crate) fn explain_group(
-    field: &FieldRef,
+    (field, positions): (&FieldRef, &Positions<'_>),
     chunks: Option<&[DeviceArray]>,
     (name, group): (&str, &Group),
     matrix: &MatrixOptions,
@@ -69,14 +81,15 @@ pub(crate) fn explain_group(
 ) -> Result<Report> {
     let options = |column: &str| conversion.of_in(name, group, column);
     let columns = Some(group.columns());
+    let selected = positions.select(columns)?;
     let report = if group.is_matrix() {
-        explain_matrix(field, chunks, (columns, conversion.dtype_in(name, group)), matrix, options)?
+        explain_selected(field, chunks, selected, (columns, conversion.dtype_in(name, group)), matrix, options)?
     } else {
-        explain(field, chunks, columns, options)?
+        explain_columns(selected, chunks, options)
     };
     let report = report.in_group(name);
     let Some(validity) = group.validity_name() else { return Ok(report) };
-    Ok(report.and(match conversion.results_of(field, (name, group)).as_deref() {
+    Ok(report.and(match conversion.results_of((field, positions), (name, group)).as_deref() {
         Ok([.., result]) => explain_spec(result, chunks, matrix),
         Ok([]) => Report::default(),
         Err(error) => {

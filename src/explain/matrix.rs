@@ -1,5 +1,7 @@
 //! Rows of a report for a matrix: one for each column, which tells what is done to it on its way, and one for the matrix.
 
+use arrow_schema::{DataType, FieldRef};
+
 use super::{Report, ReportRow};
 use crate::device::Device;
 use crate::error::Error;
@@ -78,8 +80,13 @@ fn described(spec: &MatrixSpec, device: Device) -> (Vec<ReportRow>, ReportRow) {
     };
     let rows: Vec<_> = spec.columns().iter().map(row).collect();
     let shape = vec![None, i64::try_from(spec.width()).ok()];
-    let whole = ReportRow { device, dtype, shape, promotion: Some(spec.promotion()), ..ReportRow::new(spec.field()) };
-    (rows, ReportRow { column: String::new(), ..whole })
+    let whole = row_of_matrix(spec.columns().iter().map(|(_, column)| column.field()));
+    (rows, ReportRow { device, dtype, shape, promotion: Some(spec.promotion()), ..whole })
+}
+
+/// The row of a matrix of these columns: its type is a struct of them, and not of all columns that there are.
+pub(super) fn row_of_matrix<'a>(columns: impl Iterator<Item = &'a FieldRef>) -> ReportRow {
+    ReportRow::of_type(String::new(), DataType::Struct(columns.cloned().collect()).to_string())
 }
 
 impl ReportRow {

@@ -303,7 +303,8 @@ impl Report {
     pub(crate) fn cells(&self, language: Language) -> Vec<Vec<String>> {
         // Of host memory alone nobody asks where it is.
         const DEVICE: usize = 4;
-        let is_shown = |column: usize| column != DEVICE || self.has_devices();
+        let has_devices = self.has_devices();
+        let is_shown = |column: usize| column != DEVICE || has_devices;
         let head = ["column", "Arrow type", "dtype", "shape", "device", "how", "bytes", "why"].map(str::to_owned);
         let rows = self.rows.iter().map(|row| row.cells(language));
         let rows = rows.chain(self.matrices.iter().map(|row| row.matrix_cells(language)));

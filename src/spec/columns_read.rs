@@ -1,6 +1,6 @@
 //! Which columns of a source does a conversion read?
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use arrow_schema::{DataType, Field};
 
@@ -16,6 +16,7 @@ impl Conversion {
         for (position, column) in fields.iter().enumerate() {
             positions.entry(column.name()).and_modify(|first| *first = None).or_insert(Some(position));
         }
+        let groups: HashSet<&str> = self.selection.names().collect();
         let mut read = BTreeSet::new();
         for name in self.selection.columns().chain(self.names_of_options()) {
             read.insert(position(&positions, name)?);
@@ -24,7 +25,7 @@ impl Conversion {
             match position(&positions, name) {
                 Some(position) => _ = read.insert(position),
                 // These options name groups too.
-                None if self.selection.names().any(|group| group == name) && !positions.contains_key(name) => {}
+                None if groups.contains(name) && !positions.contains_key(name) => {}
                 None => return None,
             }
         }

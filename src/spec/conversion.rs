@@ -206,16 +206,8 @@ impl Conversion {
         self.call().of(name, group).dtype()
     }
 
-    /// The results of one group: its tensor, and its validity where it asks for that.
-    ///
-    /// # Errors
-    /// As [`Conversion::results`].
-    pub(crate) fn results_of(&self, field: &FieldRef, (name, group): (&str, &Group)) -> Result<Vec<ResultSpec>> {
-        group_results(field, &[(name.to_owned(), group.clone())], self.call(), |name| self.of(name))
-    }
-
     /// The options that groups may have too.
-    fn call(&self) -> CallOptions<'_> {
+    pub(super) fn call(&self) -> CallOptions<'_> {
         CallOptions { dtype: &self.dtype, nulls: &self.nulls }
     }
 

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use arrow_schema::FieldRef;
 
-use super::{NullPolicy, Options, Pad, PerColumn, require_columns};
+use super::{NullPolicy, Options, Pad, PerColumn, Positions};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 
@@ -235,15 +235,19 @@ impl<'a> CallOptions<'a> {
     /// Names all of them; if the data has no columns.
     pub(crate) fn check_names(self, field: &FieldRef, groups: &[(String, Group)]) -> Result<()> {
         let own: HashSet<&str> = self.dtype.names().chain(self.nulls.names()).collect();
+        // Without columns, only what has to be one is refused.
+        let positions = Positions::new(field);
+        let is_column = |name: &str| positions.as_ref().is_ok_and(|positions| positions.has(name));
         let mut errors = Vec::new();
         for (name, group) in groups.iter().filter(|(name, _)| own.contains(name.as_str())) {
-            if !group.is_alone(name) && require_columns(field, [name.as_str()]).is_ok() {
+            if !group.is_alone(name) && is_column(name) {
                 let error = Error::argument(format!("{name:?} is a group and a column, so the option may mean either"));
                 errors.push(error.remedy_is("give the group another name"));
             }
         }
-        let is_group = |name: &str| groups.iter().any(|(group, _)| group == name);
-        let is_other = |part: &str| is_group(part) || require_columns(field, [part]).is_ok();
+        let names: HashSet<&str> = groups.iter().map(|(group, _)| group.as_str()).collect();
+        let is_group = |name: &str| names.contains(name);
+        let is_other = |part: &str| is_group(part) || is_column(part);
         let parts: Vec<_> = groups
             .iter()
             .flat_map(|(_, group)| {
@@ -257,9 +261,10 @@ impl<'a> CallOptions<'a> {
         errors.extend(parts.iter().map(|(part, what)| {
             Error::argument(*what).remedy_is("leave the option out, and cast the result").in_column(part)
         }));
-        let is_part = |name: &str| parts.iter().any(|(part, _)| *part == name);
+        let parts: HashSet<&str> = parts.iter().map(|(part, _)| *part).collect();
+        let is_part = |name: &str| parts.contains(name);
         let columns = self.dtype.names().chain(self.nulls.names()).filter(|name| !is_group(name) && !is_part(name));
-        errors.extend(require_columns(field, columns).err());
+        errors.extend(positions.and_then(|positions| positions.require(columns)).err());
         Error::of_columns(errors).map_or(Ok(()), Err)
     }
 }

@@ -77,7 +77,7 @@ impl MatrixSpec {
     }
 
     /// Like [`MatrixSpec::new`], of columns whose positions are known.
-    pub(super) fn of_selected(
+    pub(crate) fn of_selected(
         field: &FieldRef,
         selected: Vec<(usize, &FieldRef)>,
         columns: Option<&[String]>,

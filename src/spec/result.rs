@@ -107,11 +107,20 @@ pub(crate) fn group_results(
     call: CallOptions<'_>,
     options: impl Fn(&str) -> Options,
 ) -> Result<Vec<ResultSpec>> {
-    call.check(groups)?;
     let positions = Positions::new(field);
+    group_results_at((field, positions.as_ref()), groups, call, options)
+}
+
+/// As [`group_results`], where the positions of the columns are known, or why there are none.
+pub(super) fn group_results_at(
+    (field, positions): (&FieldRef, std::result::Result<&Positions<'_>, &Error>),
+    groups: &[(String, Group)],
+    call: CallOptions<'_>,
+    options: impl Fn(&str) -> Options,
+) -> Result<Vec<ResultSpec>> {
+    call.check(groups)?;
     let result = |(name, group): &(String, Group)| {
-        let positions = positions.as_ref().map_err(Clone::clone);
-        let kinds = positions.and_then(|positions| {
+        let kinds = positions.map_err(Clone::clone).and_then(|positions| {
             let own = call.of(name, group);
             let kind = group_result((field, positions), group, own, &options)?;
             let validity = group.validity_name().map(|_| validity_of(&kind)).transpose()?;

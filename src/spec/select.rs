@@ -22,10 +22,7 @@ pub(crate) fn select<'a>(field: &'a FieldRef, columns: Option<&[String]>) -> Res
 /// # Errors
 /// As [`select`].
 pub(crate) fn require_columns<'a>(field: &FieldRef, names: impl IntoIterator<Item = &'a str>) -> Result<()> {
-    let positions = Positions::of(struct_fields(field)?);
-    let mut known = HashSet::new();
-    let names = names.into_iter().filter(|name| known.insert(*name));
-    all_or_errors(names.map(|name| positions.find(name))).map(|_| ())
+    Positions::new(field)?.require(names)
 }
 
 /// Returns the values of all results, or all of their errors as one.
@@ -74,6 +71,21 @@ impl<'a> Positions<'a> {
             }
             None => all_or_errors(self.fields.iter().map(|field| self.find(field.name()))),
         }
+    }
+
+    /// Like [`require_columns`].
+    ///
+    /// # Errors
+    /// As [`Positions::select`].
+    pub(crate) fn require<'b>(&self, names: impl IntoIterator<Item = &'b str>) -> Result<()> {
+        let mut known = HashSet::new();
+        let names = names.into_iter().filter(|name| known.insert(*name));
+        all_or_errors(names.map(|name| self.find(name))).map(|_| ())
+    }
+
+    /// Whether a name is that of one column.
+    pub(super) fn has(&self, name: &str) -> bool {
+        matches!(self.by_name.get(name), Some(Some(_)))
     }
 
     fn of(fields: &'a Fields) -> Self {

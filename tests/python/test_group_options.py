@@ -7,6 +7,7 @@ import json
 import pickle
 import random
 import re
+import time
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -465,3 +466,24 @@ def test_batches_with_and_without_nulls_have_the_same_validity(prefetch: int, bu
         np.testing.assert_array_equal(batch["x"], np.where(expected, batch["n"][:, None], -1))
         seen += len(valid)
     assert seen == 200
+
+
+@pytest.mark.parametrize("what", ["told", "named", "padded"])
+def test_many_groups_take_time_by_their_number(what: str):
+    def seconds(count: int) -> float:
+        names = [f"c{number}" for number in range(count)]
+        rows = pa.array([[1.0]]) if what == "padded" else pa.array([1.0])
+        batch = pa.record_batch([rows] * count, names=names)
+        groups: dict[str, Any] = {f"g{number}": [name, names[0]] for number, name in enumerate(names[1:])}
+        if what == "padded":
+            groups = {f"g{number}": ad.padded(name) for number, name in enumerate(names)}
+        start = time.process_time()
+        if what == "told":
+            assert str(ad.explain(batch, columns=groups))
+        else:
+            ad.to_tensors(batch, columns=groups, dtype=dict.fromkeys(groups, "float32") if what == "named" else None)
+        return time.process_time() - start
+
+    few, many = (min(seconds(count) for _ in range(3)) for count in (100, 1600))
+    # 16 times the groups and columns: 256 times the time, if each group looks at all columns.
+    assert many < 64 * few
