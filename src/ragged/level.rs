@@ -409,24 +409,33 @@ impl RaggedRows for Level<'_> {
     }
 }
 
-/// How many times the elements that rows span the items of a chunk have to be, for list views to leave the others out.
+/// How many times the elements that rows span the items of all chunks have to be, for list views to leave the others out.
 const SPARSE: usize = 4;
-/// How many items a chunk may have beside.
-const FEW: usize = 1024;
+/// How many items all chunks may have beside.
+const FEW: usize = 1 << 20;
 
-/// Leaves the items of several chunks out that lie before all rows or behind them, where these are most of the items: many slices of one
-/// array would have all of its items each.
+/// Leaves the items of several chunks out that lie before all rows of a chunk or behind them, where these are most of very many: each of
+/// many slices of one array would have all of its items.
 fn narrow(chunks: &mut [LevelChunk<'_>]) {
-    if chunks.chunk_by(|_, next| next.shares_items()).nth(1).is_none() {
+    let whole = chunks.iter().map(|chunk| chunk.span.len()).fold(0, usize::saturating_add);
+    if whole <= FEW || chunks.chunk_by(|_, next| next.shares_items()).nth(1).is_none() {
         return;
     }
-    for group in chunks.chunk_by_mut(|_, next| next.shares_items()) {
+    let spanned = |group: &[LevelChunk<'_>]| {
         let rows = group.iter().flat_map(|chunk| chunk.rows().map(|row| chunk.list.row(row)));
-        let both = |all: Range<usize>, row: Range<usize>| all.start.min(row.start)..all.end.max(row.end);
-        let rows = rows.filter(|row| !row.is_empty()).reduce(both).unwrap_or(0..0);
-        let most = rows.len().saturating_mul(SPARSE).saturating_add(FEW);
-        for chunk in group.iter_mut().filter(|chunk| chunk.span.len() > most) {
-            chunk.span = rows.clone();
+        let rows = rows.filter(|row| !row.is_empty());
+        rows.reduce(|all, row| all.start.min(row.start)..all.end.max(row.end)).unwrap_or(0..0)
+    };
+    let groups = chunks.chunk_by(|_, next| next.shares_items());
+    let (mut whole, mut most) = (0_usize, FEW);
+    for group in groups {
+        whole = whole.saturating_add(group.iter().map(|chunk| chunk.span.len()).max().unwrap_or(0));
+        most = most.saturating_add(spanned(group).len().saturating_mul(SPARSE));
+    }
+    if whole > most {
+        for group in chunks.chunk_by_mut(|_, next| next.shares_items()) {
+            let span = spanned(group);
+            group.iter_mut().for_each(|chunk| chunk.span = span.clone());
         }
     }
 }
