@@ -38,6 +38,7 @@ mod same_schema;
 mod schema;
 mod spans;
 mod stream;
+mod strict_children;
 #[cfg(test)]
 mod tests;
 mod to_arrow;

@@ -2,12 +2,12 @@
 //! allocations of claimed sizes end the process if they fail.
 
 use arrow_buffer::ArrowNativeType;
-use arrow_buffer::bit_chunk_iterator::UnalignedBitChunk;
 use arrow_data::ArrayData;
 use arrow_schema::{ArrowError, DataType};
 
 use super::check::{Buffer, buffers_of, children_of};
 use super::node::ArrayNode;
+use super::strict_children::{check_hidden_nulls, check_shown_nulls, check_viewed_nulls, offsets, refused};
 use super::validated::{Checked, Validated};
 use crate::alloc::fallible;
 use crate::error::Result;
@@ -148,6 +148,7 @@ pub(super) fn validate_new(data: &ArrayData, known: &Validated) -> std::result::
             let strict = data.child_data().iter().filter(|_| !item.is_nullable());
             strict.into_iter().try_for_each(|child| check_hidden_nulls(data, child, size))?;
         }
+        DataType::List(_) | DataType::LargeList(_) | DataType::Map(_, _) => check_null_count(data)?,
         _ => data.validate_nulls()?,
     }
     match data.child_data() {
@@ -158,6 +159,15 @@ pub(super) fn validate_new(data: &ArrayData, known: &Validated) -> std::result::
         }
         _ if has_ordered_offsets(data) || is_text(data) => {}
         _ => data.validate_values()?,
+    }
+    match (data.data_type(), data.child_data()) {
+        (DataType::List(item) | DataType::Map(item, _), [items]) if !item.is_nullable() => {
+            check_shown_nulls::<i32>(data, items)?;
+        }
+        (DataType::LargeList(item), [items]) if !item.is_nullable() => check_shown_nulls::<i64>(data, items)?,
+        (DataType::ListView(item), [items]) if !item.is_nullable() => check_viewed_nulls::<i32>(data, items)?,
+        (DataType::LargeListView(item), [items]) if !item.is_nullable() => check_viewed_nulls::<i64>(data, items)?,
+        _ => {}
     }
     data.child_data().iter().enumerate().try_for_each(|(index, child)| {
         let of_child =
@@ -219,47 +229,14 @@ fn is_text(data: &ArrayData) -> bool {
     found == Some(true)
 }
 
-/// Returns the offsets of an array's slots, and the end of the last one.
-fn offsets<T: ArrowNativeType>(data: &ArrayData) -> Option<&[T]> {
-    let end = data.offset().saturating_add(data.len()).saturating_add(1);
-    data.buffers().first()?.typed_data::<T>().get(data.offset()..end)
-}
-
 fn are_ordered<T: ArrowNativeType>(offsets: &[T]) -> bool {
     // Does not stop at a decrease, so that the compiler vectorises the loop.
     offsets.iter().zip(offsets.iter().skip(1)).fold(true, |ordered, (start, end)| ordered & (start <= end))
 }
 
-fn refused(data: &ArrayData, reason: &str) -> ArrowError {
-    ArrowError::InvalidArgumentError(format!("{} {reason}", data.data_type()))
-}
-
 fn check_null_count(data: &ArrayData) -> std::result::Result<(), ArrowError> {
     let is_right = data.nulls().is_none_or(|nulls| nulls.null_count() == nulls.len() - nulls.inner().count_set_bits());
     if is_right { Ok(()) } else { Err(refused(data, "has another number of nulls than its null count says")) }
-}
-
-/// Checks that a child with `size` slots per row has nulls only in rows that are null.
-fn check_hidden_nulls(data: &ArrayData, child: &ArrayData, size: usize) -> std::result::Result<(), ArrowError> {
-    let Some(nulls) = child.nulls() else { return Ok(()) };
-    // The child's first bit for these rows, and their number of bits.
-    let bits_of = |first: usize, rows: usize| {
-        let start = data.offset().checked_add(first)?.checked_mul(size)?;
-        let count = rows.checked_mul(size)?;
-        start.checked_add(count).filter(|end| *end <= nulls.len())?;
-        Some((nulls.offset().checked_add(start)?, count))
-    };
-    let is_valid = |first, rows| {
-        let (start, count) = bits_of(first, rows).ok_or_else(|| refused(data, "has a child that is too short"))?;
-        if UnalignedBitChunk::new(nulls.validity(), start, count).count_ones() == count {
-            return Ok(());
-        }
-        Err(refused(data, "has nulls in a child that is not nullable"))
-    };
-    match data.nulls() {
-        None => is_valid(0, data.len()),
-        Some(rows) => rows.valid_slices().try_for_each(|(start, end)| is_valid(start, end - start)),
-    }
 }
 
 #[cfg(test)]

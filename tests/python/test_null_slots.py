@@ -61,3 +61,33 @@ def test_values_that_are_no_text_are_refused_where_they_are_valid(name: str) -> 
     for valid in (0b111, 0b110):
         with pytest.raises(ad.ConversionError):
             pickle.dumps(ad.from_arrow(ARRAYS[name](valid)))
+
+
+@pytest.mark.parametrize("kind", ["lists", "large lists", "list views", "large list views", "fixed-size lists"])
+def test_nulls_of_items_that_must_not_be_null_count_where_a_row_shows_them(kind: str):
+    item = pa.field("item", pa.int8(), nullable=False)
+    items = pa.array([1, None, 3, 4, None, 6], pa.int8())
+    make: Any = {
+        "lists": pa.list_,
+        "large lists": pa.large_list,
+        "list views": pa.list_view,
+        "large list views": pa.large_list_view,
+        "fixed-size lists": lambda item: pa.list_(item, 2),
+    }[kind]
+    width = np.dtype("i8" if "large" in kind else "i4")
+
+    def lists(*valid: bool) -> pa.Array:
+        bitmap = pa.py_buffer(np.packbits(valid, bitorder="little").tobytes())
+        ints = [np.arange(0, 8, 2)] if "views" not in kind else [np.arange(0, 6, 2), np.full(3, 2)]
+        buffers = [] if kind == "fixed-size lists" else [pa.py_buffer(part.astype(width).tobytes()) for part in ints]
+        return pa.Array.from_buffers(make(item), 3, [bitmap, *buffers], children=[items])
+
+    def joined(rows: pa.Array) -> list[Any]:
+        table = pa.table({"x": pa.chunked_array([rows, rows])})
+        return pa.record_batch(ad.to_tensors(table, columns={"x": ad.arrow("x")})["x"])["x"].to_pylist()
+
+    assert joined(lists(False, True, False)) == [None, [3, 4], None] * 2
+    assert joined(lists(True, True, True)[1:2]) == [[3, 4]] * 2
+    for rows in (lists(True, True, False), lists(False, True, True)[1:], lists(True, True, True)):
+        with pytest.raises(ad.ConversionError, match="has nulls in a child that is not nullable"):
+            joined(rows)
