@@ -271,7 +271,8 @@ impl ReportRow {
         let dtype = self.dtype.map_or_else(|| "-".to_owned(), |dtype| dtype.to_string());
         let how = self.how().to_owned();
         let device = self.device.to_string();
-        [self.column.clone(), self.arrow_type.clone(), dtype, self.shape_text(), device, how, self.bytes_text(), why]
+        let (column, arrow_type) = (on_one_line(&self.column), self.arrow_type.clone());
+        [column, arrow_type, dtype, self.shape_text(), device, how, self.bytes_text(), why]
     }
 }
 
@@ -337,6 +338,12 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.told_in(Language::Rust).fmt(f)
     }
+}
+
+/// Returns a name as it is; quoted, if it has characters that do not print, such as an end of line.
+fn on_one_line(name: &str) -> String {
+    let prints = |character: char| matches!(character, '"' | '\'' | '\\') || character.escape_debug().len() == 1;
+    if name.chars().all(prints) { name.to_owned() } else { format!("{name:?}") }
 }
 
 /// Characters of a cell that the other rows are aligned to. A name has as many as its author likes, and only moves its own row beyond.

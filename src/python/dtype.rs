@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyComplex, PyFloat, PyInt, PyString, PyType};
 
 use super::answers::answer;
+use super::escapes::python_escapes;
 use super::schema::own_schema;
 use super::words::UNIT;
 use crate::dtype::DType;
@@ -106,7 +107,8 @@ fn named(text: &str) -> PyResult<DType> {
             (text.len() == 1)
                 .then(|| "libraries disagree on single letters: write a name such as \"float32\"".to_owned())
         });
-    Err(reason.map_or_else(|| unknown(&format!("{text:?}")), |reason| no_dtype(&format!("{text:?}"), &reason)))
+    let text = python_escapes(&format!("{text:?}"));
+    Err(reason.map_or_else(|| unknown(&text), |reason| no_dtype(&text, &reason)))
 }
 
 /// The dtype of one of NumPy's codes; `None` for any other text.

@@ -14,6 +14,7 @@ use pyo3::types::{PyDict, PyIterator, PyList, PyType};
 
 use super::answers::answer;
 use super::attach::Raised;
+use super::escapes::message;
 use crate::callback;
 use crate::error::{Error, ErrorKind, Language};
 
@@ -144,14 +145,14 @@ fn raise(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
         ErrorKind::Unsupported => &exceptions.unsupported,
         ErrorKind::Internal => &exceptions.internal,
         ErrorKind::Interrupted => return Ok(PyKeyboardInterrupt::new_err(())),
-        ErrorKind::Memory => return Ok(PyMemoryError::new_err(error.told_in(Language::Python).to_string())),
+        ErrorKind::Memory => return Ok(PyMemoryError::new_err(message(&error.told_in(Language::Python).to_string()))),
         _ => &exceptions.conversion,
     };
-    let exception = class.bind(py).call1((error.told_in(Language::Python).to_string(),))?;
+    let exception = class.bind(py).call1((message(&error.told_in(Language::Python).to_string()),))?;
     exception.setattr("column", error.column())?;
     exception.setattr("row", error.row())?;
-    exception.setattr("reason", error.reason())?;
-    exception.setattr("remedy", error.remedy_in(Language::Python))?;
+    exception.setattr("reason", message(error.reason()))?;
+    exception.setattr("remedy", error.remedy_in(Language::Python).as_deref().map(message))?;
     // As `raise` in an `except` block does it. PyO3 raises a finished exception without.
     exception.setattr("__context__", py.import("sys")?.call_method0("exception")?)?;
     Ok(PyErr::from_value(exception))

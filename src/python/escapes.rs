@@ -28,6 +28,34 @@ pub(super) fn python_escapes(text: &str) -> String {
     written
 }
 
+/// Returns a message as [`python_escapes`] does, of its quoted parts alone: names are quoted, and what another library told may have
+/// backslashes, such as those of a path.
+pub(super) fn message(text: &str) -> String {
+    let (mut written, mut rest) = (String::new(), text);
+    while let Some((before, quoted)) = rest.split_once('"') {
+        let end = end_of_quoted(quoted);
+        let (quoted, after) = quoted.split_at(end);
+        written.push_str(before);
+        written.push('"');
+        written.push_str(&python_escapes(quoted));
+        rest = after;
+    }
+    written.push_str(rest);
+    written
+}
+
+/// Where what stands behind a quote ends: behind the next quote that no backslash escapes.
+fn end_of_quoted(text: &str) -> usize {
+    let mut is_escaped = false;
+    for (at, character) in text.char_indices() {
+        match character {
+            '"' if !is_escaped => return at.saturating_add(1),
+            _ => is_escaped = character == '\\' && !is_escaped,
+        }
+    }
+    text.len()
+}
+
 /// The code of the character that an escape of Rust's stands for, without its backslash, and what follows.
 fn code_of(escape: &str) -> Option<(u32, &str)> {
     if let Some(after) = escape.strip_prefix('0') {
@@ -51,6 +79,18 @@ pub(super) fn bare_name(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn escapes_of_names_in_messages_become_those_of_python() {
+        for (name, written) in
+            [("a\u{7f}", r#""a\x7f""#), ("q\"\0", r#""q\"\x00""#), ("\\", r#""\\""#), ("é'\n", r#""é'\n""#)]
+        {
+            let text = |name: &str| format!(r"C:\0\u{{41}} has {name}, and {name}: \0");
+            assert_eq!(message(&text(&format!("{name:?}"))), text(written));
+        }
+        assert_eq!(message(r#"an open "\0"#), r#"an open "\x00"#);
+        assert_eq!(message(r"C:\0"), r"C:\0");
+    }
 
     #[test]
     fn escapes_of_rust_become_those_of_python() {

@@ -10,7 +10,7 @@ use super::capsule::{device_stream_capsule, schema_capsule, stream_capsule};
 use super::column_names::known;
 use super::counts::position;
 use super::device_request::ToDevice;
-use super::escapes::{bare_name, type_text};
+use super::escapes::{bare_name, message, type_text};
 use super::exchange::memory;
 use super::{Array, Device, device, html, pickle};
 use crate::arrow::{DeviceArray, DeviceArrayStream};
@@ -41,11 +41,13 @@ impl RecordBatch {
                 (Some((position, _)), 0) => Ok(position),
                 (None, _) => {
                     let known = self.column_names();
-                    Err(PyKeyError::new_err(format!("there is no column {name:?}; the columns are {known:?}")))
+                    Err(PyKeyError::new_err(message(&format!(
+                        "there is no column {name:?}; the columns are {known:?}"
+                    ))))
                 }
-                (Some(_), _) => {
-                    Err(PyKeyError::new_err(format!("more than one column is named {name:?}; pass a position")))
-                }
+                (Some(_), _) => Err(PyKeyError::new_err(message(&format!(
+                    "more than one column is named {name:?}; pass a position"
+                )))),
             };
         }
         let found = position("the position of a column", key, columns.len())?;

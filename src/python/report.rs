@@ -7,7 +7,7 @@ use pyo3::wrap_pyfunction;
 
 use super::column_names::known;
 use super::counts::position;
-use super::escapes::python_escapes;
+use super::escapes::{message, python_escapes};
 use super::{Device, device, html, pickle};
 use crate::error::{Error, ErrorKind, Language};
 use crate::explain;
@@ -105,7 +105,7 @@ impl ReportRow {
     /// Why the conversion would be refused, or None.
     #[getter]
     fn error(&self) -> Option<String> {
-        self.0.error.as_ref().map(|error| error.told_in(Language::Python).to_string())
+        self.0.error.as_ref().map(|error| message(&error.told_in(Language::Python).to_string()))
     }
 
     fn __repr__(&self) -> String {
@@ -194,11 +194,11 @@ impl Report {
     }
 
     fn __str__(&self) -> String {
-        self.0.told_in(Language::Python).to_string()
+        message(&self.0.told_in(Language::Python).to_string())
     }
 
     fn __repr__(&self) -> String {
-        self.0.told_in(Language::Python).to_string()
+        message(&self.0.told_in(Language::Python).to_string())
     }
 
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
@@ -210,7 +210,8 @@ impl Report {
         let (cells, remarks) = (self.0.cells(Language::Python), self.0.remarks(Language::Python));
         let Some((head, rows)) = cells.split_first() else { return String::new() };
         let head: Vec<&str> = head.iter().map(String::as_str).collect();
-        html::table("Report", &head, rows, remarks.iter().map(String::as_str))
+        let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|cell| message(cell)).collect()).collect();
+        html::table("Report", &head, &rows, remarks.iter().map(String::as_str))
     }
 }
 

@@ -5,6 +5,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
+use super::escapes::message;
+
 /// The words of a keyword, each with the value that it stands for.
 pub(super) struct Words<T: 'static> {
     pub(super) keyword: &'static str,
@@ -28,7 +30,7 @@ impl<T: Copy + PartialEq> Words<T> {
     /// # Errors
     /// `ValueError` for another word; names those that there are.
     pub(super) fn parse(&self, word: &str) -> PyResult<T> {
-        self.value(word).ok_or_else(|| PyValueError::new_err(format!("{}, not {word:?}", self.rule(&[]))))
+        self.value(word).ok_or_else(|| PyValueError::new_err(message(&format!("{}, not {word:?}", self.rule(&[])))))
     }
 
     /// Returns the value of a Python object that is a word; `None` for `None`.

@@ -1,6 +1,8 @@
 """The exceptions: their family, and what they tell."""
 
+import json
 import pickle
+import re
 
 import arrow_dlpack as ad
 import numpy as np
@@ -134,3 +136,28 @@ def test_names_that_are_not_utf8_are_unknown_names():
     for call in (ad.to_tensors, ad.to_tensor, ad.explain):
         with pytest.raises(UnicodeEncodeError):
             call(table, columns=["a", name])
+
+
+@pytest.mark.parametrize("name", ["a\x7f", "tab\t", "line\nend", "\u200b", '5"', "C:\\0", "é", "\U000e0001"])
+def test_names_are_written_as_python_writes_them(name: str):
+    written = json.dumps(name, ensure_ascii=False) if name.isprintable() else '"' + repr(name)[1:-1] + '"'
+    nulls = pa.record_batch({name: pa.array([None], pa.int8())})
+    with pytest.raises(ad.NullError) as caught:
+        ad.to_tensors(nulls)
+    assert str(caught.value).startswith(f"column {written}, row 0: ")
+    assert caught.value.column == name
+    texts = pa.record_batch({name: ["a"]})
+    with pytest.raises(ad.UnsupportedTypeError) as refused:
+        ad.to_tensors(texts)
+    assert f"columns={{{written}: ad.padded({written})}}" in str(refused.value)
+    assert f"ad.padded({written})" in str(refused.value.remedy)
+    with pytest.raises(ad.ConversionError) as missing:
+        ad.to_tensors(pa.record_batch({"x": [1]}), columns=[name])
+    assert str(missing.value).startswith(f"column {written}: there is no such column")
+    assert f"ad.padded({written})" in str(ad.explain(texts)[0].error)
+    # One line for each column, and one for the head.
+    lines = str(ad.explain(texts)).split("\n")
+    assert len(lines) == 2
+    assert lines[1].startswith(name if name.isprintable() else written)
+    with pytest.raises(ValueError, match=re.escape(f"{written} is not a dtype")):
+        ad.to_tensor(pa.array([1]), dtype=name)
