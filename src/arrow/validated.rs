@@ -16,12 +16,27 @@ pub(super) enum Checked {
 
 /// The children of arrays that one conversion has validated. Keeps them alive, so that no other array can take their addresses.
 #[derive(Debug, Default)]
-pub(crate) struct Validated(RefCell<HashMap<(Checked, usize), ArrayData>>);
+pub(crate) struct Validated(RefCell<HashMap<(Checked, usize), Known>>);
+
+#[derive(Debug)]
+struct Known {
+    array: ArrayData,
+    /// Whether it was met since the last call of [`Validated::forget_others`].
+    is_met: bool,
+}
 
 impl Validated {
     /// Returns whether an array of the same type was validated, over the same memory.
     pub(super) fn contains(&self, checked: Checked, array: &ArrayData) -> bool {
-        self.0.borrow().get(&(checked, address(array))).is_some_and(|known| known.ptr_eq(array))
+        let mut known = self.0.borrow_mut();
+        let Some(known) = known.get_mut(&(checked, address(array))).filter(|known| known.array.ptr_eq(array)) else {
+            return false;
+        };
+        if !known.is_met {
+            // What kept the memory alive before may be released.
+            *known = Known { array: array.clone(), is_met: true };
+        }
+        true
     }
 
     /// Remembers that an array was validated.
@@ -29,8 +44,13 @@ impl Validated {
         let mut known = self.0.borrow_mut();
         // Without memory for one more it is validated again.
         if known.try_reserve(1).is_ok() {
-            known.insert((checked, address(array)), array.clone());
+            known.insert((checked, address(array)), Known { array: array.clone(), is_met: true });
         }
+    }
+
+    /// Lets go of arrays that were not met since the last call, for a stream whose arrays are released while it is read.
+    pub(crate) fn forget_others(&self) {
+        self.0.borrow_mut().retain(|_, known| std::mem::take(&mut known.is_met));
     }
 }
 

@@ -7,7 +7,7 @@ use arrow_schema::FieldRef;
 
 use super::converted::Converted;
 use crate::alloc::fallible;
-use crate::arrow::DeviceArray;
+use crate::arrow::{DeviceArray, Validated};
 use crate::convert::{bytes_of_rows, join_data};
 use crate::error::Result;
 use crate::plan::{Action, Placement, Plan};
@@ -125,7 +125,8 @@ impl PlannedBatch {
             // Arrow tells no sizes of buffers, and nothing reads the offsets of what is not copied.
             None if !device.is_cpu() => (Some(0), BatchChunks::Joined(Vec::new())),
             None => {
-                let read = |chunk: &DeviceArray| chunk.to_arrow_unlogged().map(|array| array.to_data());
+                let known = Validated::default();
+                let read = |chunk: &DeviceArray| chunk.to_arrow_of_many(&known).map(|array| array.to_data());
                 let read = fallible::collected(chunks.iter().map(read))?;
                 (Some(bytes_of_rows(&whole(&read))?), BatchChunks::Joined(read))
             }

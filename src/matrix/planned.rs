@@ -32,26 +32,26 @@ pub(crate) fn decode_chunks(
         let rows = DeviceArray::rows_of(chunks);
         Plan::matrix(spec, MatrixData { rows, chunks: 1, ..MatrixData::default() }, options)?;
     }
-    decode_each(spec, chunks)
+    decode_each(spec, chunks, &Validated::default())
 }
 
 /// The error of decoding, or one in a lower row: of decoding those before, a null or a value.
 fn lowest_error(spec: &MatrixSpec, chunks: &[DeviceArray], error: Error) -> Error {
     let Some(row) = error.row().filter(|_| DeviceArray::readiness_of(chunks).is_none()) else { return error };
     let before = DeviceArray::first_rows(chunks, row);
-    let checked = decode_in_turn(spec, &before).and_then(|before| check_decoded(spec, &before));
+    let checked = decode_in_turn(spec, &before, &Validated::default()).and_then(|before| check_decoded(spec, &before));
     checked.err().filter(|lower| lower.is_lower_than(&error)).unwrap_or(error)
 }
 
 /// As [`decode_chunks`], where copies are allowed.
-pub(super) fn decode_each(spec: &MatrixSpec, chunks: &[DeviceArray]) -> Result<Vec<MatrixChunk>> {
-    decode_in_turn(spec, chunks).map_err(|error| lowest_error(spec, chunks, error))
+pub(super) fn decode_each(spec: &MatrixSpec, chunks: &[DeviceArray], known: &Validated) -> Result<Vec<MatrixChunk>> {
+    decode_in_turn(spec, chunks, known).map_err(|error| lowest_error(spec, chunks, error))
 }
 
-fn decode_in_turn(spec: &MatrixSpec, chunks: &[DeviceArray]) -> Result<Vec<MatrixChunk>> {
-    let (mut before, known) = (0_usize, Validated::default());
+fn decode_in_turn(spec: &MatrixSpec, chunks: &[DeviceArray], known: &Validated) -> Result<Vec<MatrixChunk>> {
+    let mut before = 0_usize;
     let decode = |chunk: &DeviceArray| {
-        let decoded = MatrixChunk::on_any_device(spec, chunk, &known).map_err(|error| error.behind(before));
+        let decoded = MatrixChunk::on_any_device(spec, chunk, known).map_err(|error| error.behind(before));
         before = before.saturating_add(chunk.len());
         decoded
     };

@@ -197,13 +197,15 @@ struct One<'a> {
     sizes: Vec<ChunkSize>,
     /// Whether an array of a column was decoded: lists whose items follow each other are not.
     is_decoded: bool,
+    /// What the arrays that were appended last have validated: those of a stream may be slices of one array.
+    known: Validated,
 }
 
 impl<'a> Growing<'a> {
     fn new(parts: &'a [ResultSpec], options: &'a MatrixOptions) -> Result<Self> {
         let one = |part: &'a ResultSpec| {
             let (out, data) = (GrowingBuffer::new()?, MatrixData::default());
-            Ok(One { part, out, data, sizes: Vec::new(), is_decoded: false })
+            Ok(One { part, out, data, sizes: Vec::new(), is_decoded: false, known: Validated::default() })
         };
         Ok(Self { results: parts.iter().map(one).collect::<Result<_>>()?, options, rows: 0 })
     }
@@ -218,7 +220,11 @@ impl<'a> Growing<'a> {
         let (rows, options) = (self.rows, self.options);
         let mut lowest: Option<Error> = None;
         for one in &mut self.results {
-            if let Err(error) = one.append(arrays, rows, options)
+            let known = std::mem::take(&mut one.known);
+            let appended = one.append(arrays, rows, options, &known);
+            known.forget_others();
+            one.known = known;
+            if let Err(error) = appended
                 && lowest.as_ref().is_none_or(|lowest| error.is_lower_than(lowest))
             {
                 lowest = Some(error);
@@ -236,25 +242,31 @@ impl<'a> Growing<'a> {
 
 impl One<'_> {
     /// `before`: rows that there were before those of the arrays.
-    fn append(&mut self, arrays: &[DeviceArray], before: usize, options: &MatrixOptions) -> Result<()> {
+    fn append(
+        &mut self,
+        arrays: &[DeviceArray],
+        before: usize,
+        options: &MatrixOptions,
+        known: &Validated,
+    ) -> Result<()> {
         let part = self.part;
         match &part.kind {
             ResultKind::Matrix(spec) | ResultKind::Validity(spec) => {
-                let appended = self.append_matrix(spec, arrays, options);
+                let appended = self.append_matrix(spec, arrays, options, known);
                 appended.map_err(|error| part.in_group(error.behind(before)))
             }
             ResultKind::Column { position, spec, .. } => {
-                let (mut row, known) = (before, Validated::default());
+                let mut row = before;
                 for array in arrays {
-                    self.append_column(spec, ColumnRef::of(array, *position), row, &known)?;
+                    self.append_column(spec, ColumnRef::of(array, *position), row, known)?;
                     row = row.saturating_add(array.len());
                 }
                 Ok(())
             }
             ResultKind::ColumnValidity { position, spec } => {
-                let (mut row, known) = (before, Validated::default());
+                let mut row = before;
                 for array in arrays {
-                    let appended = self.append_validity(spec, ColumnRef::of(array, *position), &known);
+                    let appended = self.append_validity(spec, ColumnRef::of(array, *position), known);
                     appended.map_err(|error| error.behind(row))?;
                     row = row.saturating_add(array.len());
                 }
@@ -263,10 +275,16 @@ impl One<'_> {
         }
     }
 
-    fn append_matrix(&mut self, spec: &MatrixSpec, arrays: &[DeviceArray], options: &MatrixOptions) -> Result<()> {
+    fn append_matrix(
+        &mut self,
+        spec: &MatrixSpec,
+        arrays: &[DeviceArray],
+        options: &MatrixOptions,
+        known: &Validated,
+    ) -> Result<()> {
         let threads = options.threads.map(NonZero::get);
         arrays.iter().try_for_each(|array| require_host(array.device(), spec.field().name()))?;
-        let chunks = decode_each(spec, arrays)?;
+        let chunks = decode_each(spec, arrays, known)?;
         let (mut columns, mut row) = (fallible::with_room(chunks.len())?, 0_usize);
         for chunk in &chunks {
             columns.push(chunk.columns(spec, &(0..chunk.rows())).map_err(|error| error.behind(row))?);
