@@ -16,10 +16,10 @@ pub(super) enum Checked {
 
 /// The children of arrays that one conversion has validated. Keeps them alive, so that no other array can take their addresses.
 #[derive(Debug, Default)]
-pub(crate) struct Validated(RefCell<HashMap<(Checked, usize), Known>>);
+pub(crate) struct Validated(RefCell<HashMap<(Checked, usize), ValidatedArray>>);
 
 #[derive(Debug)]
-struct Known {
+struct ValidatedArray {
     array: ArrayData,
     /// Whether it was met since the last call of [`Validated::forget_others`].
     is_met: bool,
@@ -34,7 +34,7 @@ impl Validated {
         };
         if !known.is_met {
             // What kept the memory alive before may be released.
-            *known = Known { array: array.clone(), is_met: true };
+            *known = ValidatedArray { array: array.clone(), is_met: true };
         }
         true
     }
@@ -44,7 +44,7 @@ impl Validated {
         let mut known = self.0.borrow_mut();
         // Without memory for one more it is validated again.
         if known.try_reserve(1).is_ok() {
-            known.insert((checked, address(array)), Known { array: array.clone(), is_met: true });
+            known.insert((checked, address(array)), ValidatedArray { array: array.clone(), is_met: true });
         }
     }
 
