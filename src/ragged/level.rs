@@ -175,11 +175,12 @@ impl<'a> Level<'a> {
         let fills = matches!(options.nulls, NullPolicy::Nan | NullPolicy::Fill(_));
         let spans = fills && chunks.iter().any(LevelChunk::spans_unseen);
         let views = has_lengths(field);
-        if views {
-            narrow(&mut chunks);
-        }
-        let level = Self { field, options, chunks, gathered: spans && !views, emptied: spans && views };
+        let mut level = Self { field, options, chunks, gathered: spans && !views, emptied: spans && views };
+        // Of whole children, so that what is refused does not depend on how sparse the rows are.
         level.require_offsets()?;
+        if views {
+            narrow(&mut level.chunks);
+        }
         Ok(level)
     }
 
