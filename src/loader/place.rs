@@ -195,24 +195,6 @@ impl Place {
         self.taken.get(last).filter(|taken| **taken >= most).map(|_| last)
     }
 
-    /// Returns a lane of which fewer rows were taken than the batches that it must have had, with the least number of these: lanes take
-    /// turns, each batch counts a row or more, and those of the last workers `batch_size` rows. `None` if each lane had them.
-    #[cfg(feature = "python")]
-    pub(super) fn lane_behind(&self, batch_size: usize, of_others: OfOthers) -> Option<(usize, usize)> {
-        let lanes = self.taken.len();
-        // Any of these lanes has had a batch in the rounds of lanes before this one.
-        let had_rounds = self.taken.iter().skip(self.next_lane).any(|taken| *taken > 0);
-        let has_begun = had_rounds || self.next_lane > 0;
-        let least = |lane: usize| {
-            let batches = usize::from(had_rounds).saturating_add(usize::from(lane < self.next_lane));
-            let back = (self.next_lane + lanes - 1 - lane) % lanes;
-            let is_of_last = has_begun && back <= of_others.batches;
-            if is_of_last { batches.saturating_sub(1).saturating_add(batch_size) } else { batches }
-        };
-        let least = self.taken.iter().enumerate().map(|(lane, taken)| (lane, *taken, least(lane)));
-        least.filter(|(_, taken, least)| taken < least).map(|(lane, _, least)| (lane, least)).next()
-    }
-
     /// Returns how many rows of lanes with these numbers of rows were not taken.
     fn left(&self, rows: &[usize]) -> usize {
         let left = rows.iter().zip(&self.taken).map(|(rows, taken)| rows.saturating_sub(*taken));
@@ -341,8 +323,6 @@ mod tests {
                     let after = place.after_rounds(made, &sharding);
                     let state = if made == 0 { last } else { (size, sharding.of_others()) };
                     prop_assert_eq!(after.lane_beyond(&rows, state.0, state.1), None);
-                    #[cfg(feature = "python")]
-                    prop_assert_eq!(after.lane_behind(state.0, state.1), None);
                     if worker + 1 == workers {
                         (place, last) = (after, state);
                     }
@@ -362,33 +342,6 @@ mod tests {
         assert_eq!([beyond([99, 99, 99], 3), beyond([99, 99, 99], usize::MAX)], [None; 2]);
         let far = Place::after(0, vec![usize::MAX], 0).unwrap();
         assert_eq!(far.lane_beyond(&[1], usize::MAX, OfOthers::default()), None);
-    }
-
-    #[cfg(feature = "python")]
-    #[test]
-    fn a_lane_without_the_rows_of_its_batches_is_behind() {
-        let behind = |taken: [usize; 3], next, batches| {
-            let others = OfOthers { batches, drop_last: None };
-            Place::after(0, taken.to_vec(), next).unwrap().lane_behind(4, others)
-        };
-        // The start, a batch, a round of them, and one more.
-        for (taken, next) in [([0, 0, 0], 0), ([4, 0, 0], 1), ([1, 1, 4], 0), ([5, 1, 1], 1), ([2, 5, 1], 2)] {
-            assert_eq!(behind(taken, next, 0), None, "{taken:?} {next}");
-        }
-        for (taken, next, found) in [
-            ([0, 0, 0], 1, (0, 4)),
-            ([4, 4, 0], 1, (0, 5)),
-            ([4, 0, 0], 0, (1, 1)),
-            ([4, 4, 3], 0, (2, 4)),
-            ([0, 4, 0], 2, (0, 1)),
-            ([9, 0, 1], 1, (1, 1)),
-            ([1, 9, 1], 2, (0, 2)),
-            ([usize::MAX, 0, 0], 2, (1, 4)),
-        ] {
-            assert_eq!(behind(taken, next, 0), Some(found), "{taken:?} {next}");
-        }
-        assert_eq!([behind([1, 4, 0], 2, 0), behind([1, 4, 0], 2, 1)], [None, Some((0, 4))]);
-        assert_eq!(behind([4, 4, 3], 0, usize::MAX), Some((2, 4)));
     }
 
     #[test]

@@ -105,14 +105,6 @@ impl State {
         if self.batch_size == 0 {
             return Err(Error::argument("the state's \"batch_size\" is 0").remedy_is(Remedy::TakenState));
         }
-        if let Some((lane, least)) = self.place.lane_behind(self.batch_size, self.of_others) {
-            let (taken, next) = (self.place.taken().get(lane).copied().unwrap_or_default(), self.place.next_lane());
-            let reason = format!(
-                "the state is after row {taken} of lane {lane}, and a state whose next batch is of lane {next} is after row {least} of \
-                 it, or a later one"
-            );
-            return Err(Error::argument(reason).remedy_is(Remedy::TakenState));
-        }
         let (state, loader) = match (self.seed.is_some(), present.shuffles()) {
             (true, false) => ("a seed", "does not shuffle"),
             (false, true) => ("no seed", "shuffles"),

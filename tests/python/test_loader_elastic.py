@@ -208,26 +208,6 @@ def test_a_lane_whose_last_batch_counted_more_rows_than_later_ones_have():
     assert (list(last), last.left_out) == ([], 103 - 34 - 8)
 
 
-@pytest.mark.parametrize(
-    ("taken", "next_lane", "named"),
-    [
-        ([4, 0, 0], 0, "row 0 of lane 1, and .* next batch is of lane 0 is after row 1"),
-        ([4, 4, 4], 1, "row 4 of lane 0, and .* next batch is of lane 1 is after row 5"),
-        ([0, 0, 0], 2, "row 0 of lane 0, and .* next batch is of lane 2 is after row 1"),
-        ([8, 3, 0], 2, "row 3 of lane 1, and .* next batch is of lane 2 is after row 4"),
-        ([4, -4, 0], 2, "taken"),
-        ([4, 2**64, 0], 2, "taken"),
-        ([4, 0, 0], 3, "the next lane must be below the number of lanes"),
-    ],
-)
-def test_a_state_of_lanes_that_did_not_take_turns_is_refused(taken: list[int], next_lane: int, named: str):
-    first = in_lanes(3, 4)
-    next(iter(first))
-    state = {**first.state_dict(), "taken": taken, "next_lane": next_lane}
-    with pytest.raises(ValueError, match=named):
-        in_lanes(3, 4).load_state_dict(state)
-
-
 def in_lanes(lanes: int, batch_size: int, **options: str) -> ad.Loader:
     sources = [(pa.table({"a": list(range(103))}), 103)]
     return ad.Loader(sources=sources, lanes=lanes, batch_size=batch_size, columns=["a"], **options)
