@@ -427,9 +427,8 @@ fn narrow(chunks: &mut [LevelChunk<'_>]) {
         let rows = rows.filter(|row| !row.is_empty());
         rows.reduce(|all, row| all.start.min(row.start)..all.end.max(row.end)).unwrap_or(0..0)
     };
-    let groups = chunks.chunk_by(|_, next| next.shares_items());
     let (mut whole, mut most) = (0_usize, FEW);
-    for group in groups {
+    for group in chunks.chunk_by(|_, next| next.shares_items()) {
         whole = whole.saturating_add(group.iter().map(|chunk| chunk.span.len()).max().unwrap_or(0));
         most = most.saturating_add(spanned(group).len().saturating_mul(SPARSE));
     }
