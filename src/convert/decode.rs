@@ -85,11 +85,11 @@ fn written_out(
         (own, to) if own == to && categories.is_none() => Ok(data.clone()),
         (DataType::RunEndEncoded(_, _), _) => {
             let values = data.child_data().get(1).ok_or_else(cannot)?;
-            looked_up(values, &Runs(data), to, categories, shown)
+            repeated_out(values, &Runs(data), to, categories, shown)
         }
         (DataType::Dictionary(_, _), _) => {
             let values = data.child_data().first().ok_or_else(cannot)?;
-            looked_up(values, &Codes(data), to, categories, shown)
+            repeated_out(values, &Codes(data), to, categories, shown)
         }
         (lists, DataType::FixedSizeList(item, size)) if is_list(lists) => {
             let own = data.child_data().first().ok_or_else(cannot)?;
@@ -127,23 +127,8 @@ fn written_out(
     }
 }
 
-/// As [`repeated_out`]; of more values than rows, looks up only the categories that the rows show.
-fn looked_up(
-    values: &ArrayData,
-    rows: &impl RowMap,
-    to: &DataType,
-    categories: Option<&Categories>,
-    shown: Option<&BooleanBuffer>,
-) -> Result<ArrayData> {
-    match categories {
-        Some(categories) if values.len() > rows.len() && !is_nested(values.data_type()) => {
-            encoded_rows(values, rows, categories)
-        }
-        _ => repeated_out(values, rows, to, categories, shown),
-    }
-}
-
-/// The values of runs or of a dictionary as the type `to`, once for each row that shows them.
+/// The values of runs or of a dictionary as the type `to`, once for each row that shows them. Of more values than rows only the categories
+/// that rows show are looked up.
 fn repeated_out(
     values: &ArrayData,
     rows: &impl RowMap,
@@ -151,6 +136,9 @@ fn repeated_out(
     categories: Option<&Categories>,
     shown: Option<&BooleanBuffer>,
 ) -> Result<ArrayData> {
+    if let Some(categories) = categories.filter(|_| values.len() > rows.len() && !is_nested(values.data_type())) {
+        return encoded_rows(values, rows, categories);
+    }
     if !is_of_lists(values.data_type()) {
         return repeated(&written_out(values, to, categories, None)?, rows);
     }
