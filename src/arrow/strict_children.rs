@@ -1,7 +1,7 @@
 //! Do children that must not be null have nulls only where no row shows them?
 
-use arrow_buffer::ArrowNativeType;
 use arrow_buffer::bit_chunk_iterator::UnalignedBitChunk;
+use arrow_buffer::{ArrowNativeType, NullBuffer};
 use arrow_data::ArrayData;
 use arrow_schema::ArrowError;
 
@@ -20,46 +20,33 @@ pub(super) fn refused(data: &ArrayData, reason: &str) -> ArrowError {
 /// Checks that a child with `size` slots per row has nulls only in rows that are null.
 pub(super) fn check_hidden_nulls(data: &ArrayData, child: &ArrayData, size: usize) -> Result<(), ArrowError> {
     let Some(nulls) = child.nulls() else { return Ok(()) };
-    // The child's first bit for these rows, and their number of bits.
-    let bits_of = |first: usize, rows: usize| {
-        let start = data.offset().checked_add(first)?.checked_mul(size)?;
-        let count = rows.checked_mul(size)?;
-        start.checked_add(count).filter(|end| *end <= nulls.len())?;
-        Some((nulls.offset().checked_add(start)?, count))
-    };
-    let is_valid = |first, rows| {
-        let (start, count) = bits_of(first, rows).ok_or_else(|| refused(data, "has a child that is too short"))?;
-        if UnalignedBitChunk::new(nulls.validity(), start, count).count_ones() == count {
-            return Ok(());
-        }
-        Err(nulls_in_child(data))
-    };
-    match data.nulls() {
-        None => is_valid(0, data.len()),
-        Some(rows) => rows.valid_slices().try_for_each(|(start, end)| is_valid(start, end - start)),
-    }
+    let slot = |row: usize| data.offset().checked_add(row)?.checked_mul(size);
+    check_items(data, nulls, slot)
 }
 
 /// Checks that the items of lists or the entries of maps have nulls only where no row that is not null shows them.
 pub(super) fn check_shown_nulls<T: ArrowNativeType>(data: &ArrayData, items: &ArrayData) -> Result<(), ArrowError> {
     let Some(nulls) = items.nulls().filter(|nulls| nulls.null_count() > 0) else { return Ok(()) };
     let offsets = offsets::<T>(data);
+    check_items(data, nulls, |row| offsets?.get(row)?.to_usize())
+}
+
+/// Checks that no row that is not null shows a null: the items of a row are those between `start` of it and of the next one.
+fn check_items(data: &ArrayData, nulls: &NullBuffer, start: impl Fn(usize) -> Option<usize>) -> Result<(), ArrowError> {
+    // The first bit for the rows `first..end`, and their number of bits.
     let bits_of = |first: usize, end: usize| {
-        let (start, end) = (offsets?.get(first)?.to_usize()?, offsets?.get(end)?.to_usize()?);
+        let (start, end) = (start(first)?, start(end)?);
         let count = end.checked_sub(start).filter(|_| end <= nulls.len())?;
         Some((nulls.offset().checked_add(start)?, count))
     };
-    let is_valid = |first, end| {
+    let check = |first, end| {
         let (start, count) = bits_of(first, end).ok_or_else(|| refused(data, "has a child that is too short"))?;
-        if UnalignedBitChunk::new(nulls.validity(), start, count).count_ones() == count {
-            Ok(())
-        } else {
-            Err(nulls_in_child(data))
-        }
+        let is_valid = UnalignedBitChunk::new(nulls.validity(), start, count).count_ones() == count;
+        if is_valid { Ok(()) } else { Err(nulls_in_child(data)) }
     };
     match data.nulls() {
-        None => is_valid(0, data.len()),
-        Some(rows) => rows.valid_slices().try_for_each(|(start, end)| is_valid(start, end)),
+        None => check(0, data.len()),
+        Some(rows) => rows.valid_slices().try_for_each(|(start, end)| check(start, end)),
     }
 }
 
