@@ -1,5 +1,6 @@
 //! The elements of rows: their fields and specs, and which of them no row shows.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, FieldRef, Fields};
@@ -224,4 +225,10 @@ pub(super) fn null_elements(spec: &Spec, nulls: Option<usize>) -> Error {
     } else {
         Remedy::FillOrKeepElements
     })
+}
+
+/// Returns the elements from the first to the last one that rows show; none of empty rows.
+pub(super) fn spanned(rows: impl Iterator<Item = Range<usize>>) -> Range<usize> {
+    let shown = rows.filter(|row| !row.is_empty());
+    shown.reduce(|all, row| all.start.min(row.start)..all.end.max(row.end)).unwrap_or(0..0)
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use arrow_schema::{DataType, Field, FieldRef};
 
-use super::elements::{RaggedPart, hiding_matters, leaf_column};
+use super::elements::{RaggedPart, hiding_matters, leaf_column, spanned};
 use super::part::Part;
 use crate::alloc::fallible;
 use crate::arrow::{DeviceArray, Hidden, ListChunk, Validated};
@@ -422,19 +422,16 @@ fn narrow(chunks: &mut [LevelChunk<'_>]) {
     if whole <= FEW || chunks.chunk_by(|_, next| next.shares_items()).nth(1).is_none() {
         return;
     }
-    let spanned = |group: &[LevelChunk<'_>]| {
-        let rows = group.iter().flat_map(|chunk| chunk.rows().map(|row| chunk.list.row(row)));
-        let rows = rows.filter(|row| !row.is_empty());
-        rows.reduce(|all, row| all.start.min(row.start)..all.end.max(row.end)).unwrap_or(0..0)
-    };
+    let span_of =
+        |group: &[LevelChunk<'_>]| spanned(group.iter().flat_map(|chunk| chunk.rows().map(|row| chunk.list.row(row))));
     let (mut whole, mut most) = (0_usize, FEW);
     for group in chunks.chunk_by(|_, next| next.shares_items()) {
         whole = whole.saturating_add(group.iter().map(|chunk| chunk.span.len()).max().unwrap_or(0));
-        most = most.saturating_add(spanned(group).len().saturating_mul(SPARSE));
+        most = most.saturating_add(span_of(group).len().saturating_mul(SPARSE));
     }
     if whole > most {
         for group in chunks.chunk_by_mut(|_, next| next.shares_items()) {
-            let span = spanned(group);
+            let span = span_of(group);
             group.iter_mut().for_each(|chunk| chunk.span = span.clone());
         }
     }

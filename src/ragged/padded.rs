@@ -6,7 +6,7 @@ use std::ops::Range;
 use arrow_schema::{DataType, FieldRef};
 
 use super::device_padded::DevicePadded;
-use super::elements::parts;
+use super::elements::{parts, spanned};
 use super::level::null_row;
 use super::pad_rules::{both, item_spec, longer_row, outside_rows, plan_schema};
 use super::part::Part;
@@ -311,8 +311,7 @@ fn span_of(list: &ListChunk<'_>) -> Range<usize> {
     if list.lengths().is_none() {
         return list.span();
     }
-    let shown = (0..list.rows).filter(|row| !list.is_null(*row)).map(|row| list.row(row)).filter(|row| !row.is_empty());
-    shown.reduce(|all, row| all.start.min(row.start)..all.end.max(row.end)).unwrap_or(0..0)
+    spanned((0..list.rows).filter(|row| !list.is_null(*row)).map(|row| list.row(row)))
 }
 
 /// Where the rows of a chunk are.
